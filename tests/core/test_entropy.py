@@ -95,7 +95,7 @@ def test_generator_is_advanced_by_one_key() -> None:
 
 
 @pytest.mark.parametrize(
-    "rng", [-1, np.int64(-5), True, np.True_, 1.0, "7", np.random.RandomState(1), [1]]
+    "rng", [-1, np.int64(-5), True, np.True_, 1.5, "7", np.random.RandomState(1), [1]]
 )
 def test_other_rngs_are_refused(rng: object) -> None:
     with pytest.raises(ParameterError, match="rng="):

@@ -27,8 +27,8 @@ LARGE_REQUESTS: dict[str, Callable[[], object]] = {
     "rqm, many pairs": lambda: families.rqm(levels=4096),
     "erm": lambda: families.erm(bins=FAR_BINS),
     "pbm": lambda: families.pbm(trials=MAX_LEVELS - 1, knots=MAX_LEVELS),
-    "noise, far inputs": lambda: families.discrete_laplace(scale=900.0).delta(
-        1.0, sensitivity=MAX_LEVELS
+    "noise, far inputs": lambda: families.discrete_laplace(scale=900.0).renyi(
+        0.5, sensitivity=MAX_LEVELS
     ),
     "noise": lambda: families.discrete_laplace(scale=2.0).mechanism(lower=0, upper=2**31),
     "searched levels": lambda: design.optimal(1.0, levels=MAX_LEVELS),
@@ -71,7 +71,13 @@ def test_farther_inputs_than_the_support_is_wide_are_as_far_as_can_be() -> None:
         expected = max(pair.delta(epsilon) for pair in every_shift)
         assert noise.delta(epsilon, sensitivity=20) == expected
         assert noise.delta(epsilon, sensitivity=MAX_LEVELS) == expected
+    assert noise.delta(0.7, sensitivity=2**40) == 1.0
     assert noise.renyi(0.5, sensitivity=20) == max(pair.renyi(0.5) for pair in every_shift)
+
+
+def test_deltas_of_far_inputs_are_those_of_the_farthest_pair() -> None:
+    noise = families.discrete_laplace(scale=200.0)
+    assert noise.delta(1.0, sensitivity=3000) == noise.pair(3000).delta(1.0)
 
 
 def test_a_prior_of_several_numbers_is_refused() -> None:

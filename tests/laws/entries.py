@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import importlib
 import inspect
@@ -10,8 +11,11 @@ import io
 import json
 import math
 import signal
+import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +88,19 @@ def written(folder: Path) -> Path:
     return path
 
 
+@functools.cache
+def _drawn_reports() -> bytes:
+    """Of one run, for every run draws anew."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "reports.parquet"
+        source = written(Path(folder))
+        mz.collect.privatize(source, path, column="x", mechanism=GRID, keep=["who"])
+        return path.read_bytes()
+
+
 def reports(folder: Path) -> Path:
     path = folder / "reports.parquet"
-    if not path.exists():
-        mz.collect.privatize(written(folder), path, column="x", mechanism=GRID, keep=["who"])
+    path.write_bytes(_drawn_reports())
     return path
 
 
@@ -106,6 +119,7 @@ def key_file(folder: Path) -> Path:
     path = folder / "memo.key"
     if not path.exists():
         mz.collect.new_memo_key(path)
+        path.write_text(KEY.hex() + "\n")
     return path
 
 
@@ -184,7 +198,7 @@ CALLS: dict[str, Call] = {
         "block_rows": 1024, "rng": None, "ledger": ledger(folder), "budget": 3.0, "charge_by": "who", "at_most": 2,
         "per": "week", "delimiter": ",", "missing_values": ("NA",), "decimal": ".", "lot": None, "memo": None,
     },
-    "collect.arrow_codes": lambda folder: {"values": [0.1, 0.2], "mechanism": GRID},
+    "collect.arrow_codes": lambda folder: {"values": [0.1, 0.2], "mechanism": GRID, "rng": 1},
     "collect.difference": lambda folder: {
         "one": mz.collect.parts_of(groups()["a"])["mean"], "other": mz.collect.parts_of(groups()["b"])["mean"],
     },
@@ -198,7 +212,7 @@ CALLS: dict[str, Call] = {
         "sizes": None,
     },
     "collect.groups_of": lambda folder: {
-        "codes": GRID.privatize([0.1, 0.2]), "by": ["a", "b"], "mechanism": GRID, "weights": [1.0, 2.0],
+        "codes": GRID.privatize([0.1, 0.2], rng=1), "by": ["a", "b"], "mechanism": GRID, "weights": [1.0, 2.0],
     },
     "collect.heavy_hitters": lambda folder: {"counts": hashed_counts(), "top": 2, "confidence": 0.95},
     "collect.load_counts": lambda folder: {"path": saved_counts(folder)},
@@ -475,6 +489,89 @@ WRONG: dict[str, Any] = {
 """What somebody may give in place of a value."""
 
 
+@dataclasses.dataclass(frozen=True)
+class OtherPath:
+    """A path of another library."""
+
+    path: str
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
+INTEGERS = (np.int8, np.uint64)
+FLOATS = (np.float16, np.float32, np.longdouble, np.array)
+EXACT = (Fraction, Decimal)
+
+
+def twins(value: Any, annotation: str = "") -> Iterator[tuple[Any, Any]]:
+    """Other spellings of a value, each with the plain one that it stands for."""
+    if isinstance(value, bool):
+        yield from ((make(value), value) for make in (np.bool_, np.array))
+    elif isinstance(value, int | float):
+        for make in _number_types(value, annotation):
+            with contextlib.suppress(OverflowError, ValueError):
+                spelling = make(value)
+                yield spelling, type(value)(spelling)
+    elif isinstance(value, str):
+        yield np.str_(value), value
+    elif isinstance(value, Path):
+        yield str(value), value
+        yield OtherPath(str(value)), value
+    elif isinstance(value, bytes):
+        yield bytearray(value), value
+    elif isinstance(value, list | tuple) and value:
+        yield tuple(value), list(value)
+        spellings = [list(twins(element, annotation)) for element in value]
+        for pairs_of_elements in zip(*spellings, strict=False):
+            spelled, plain = zip(*pairs_of_elements, strict=True)
+            yield list(spelled), list(plain)
+
+
+def _number_types(value: float, annotation: str) -> Iterator[Callable[[Any], Any]]:
+    yield from INTEGERS
+    if (
+        annotation == "Any" or "pa.Array" in annotation
+    ):  # of columns, whose types are NumPy's or Arrow's
+        return
+    if isinstance(value, int) and "Array" in annotation:  # whose integers are no floats
+        return
+    yield from (*FLOATS, float)
+    if "Rational" not in annotation and "Array" not in annotation:  # which reads decimals
+        yield from EXACT
+
+
+UNSEEDED = {
+    "collect.new_memo_key",
+    "vectors.own_seeds",
+    "vectors.RankedCodebook.encode",
+    "vectors.RankedSession.answer",
+}
+"""What draws anew at each call."""
+
+TIMES_AND_PLACES = ("seconds", "path", "out", "token")
+
+
+def content(result: Any) -> Any:
+    """What a result says, in types that can be compared; without times and places."""
+    if dataclasses.is_dataclass(result) and not isinstance(result, type):
+        names = [
+            each.name for each in dataclasses.fields(result) if each.name not in TIMES_AND_PLACES
+        ]
+        return type(result), [content(getattr(result, name, None)) for name in names]
+    if isinstance(result, mz.Mechanism):
+        return result.to_json()
+    if isinstance(result, Mapping):
+        return [(content(key), content(entry)) for key, entry in result.items()]
+    if isinstance(result, list | tuple):
+        return [content(entry) for entry in result]
+    if isinstance(result, np.ndarray | np.generic):
+        return result.tolist()
+    if isinstance(result, str | int | float | Fraction | bytes | None):
+        return result
+    return type(result)
+
+
 class Overtime(BaseException):
     """A call took longer than a user would wait for a refusal."""
 
@@ -493,16 +590,15 @@ def limited(seconds: int) -> Iterator[None]:
         signal.signal(signal.SIGPROF, earlier)
 
 
-def outcome(name: str, values: dict[str, Any], seconds: int = 10) -> tuple[str, str]:
-    """What becomes of a call: ("accepted" | "refused" | "raw", the error)."""
+def outcome(name: str, values: dict[str, Any], seconds: int = 10) -> tuple[str, Any]:
+    """What becomes of a call: "accepted" and the result, "refused" or "raw" and the error."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()), limited(seconds):
         warnings.simplefilter("ignore")
         try:
-            call(name, values)
+            return "accepted", call(name, values)
         except MezzotintError as error:
             return "refused", str(error)
         except Overtime:
             return "raw", f"no answer within {seconds} s"
         except Exception as error:
             return "raw", f"{type(error).__name__}: {error}"
-    return "accepted", ""

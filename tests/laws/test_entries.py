@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import pickle
 from collections.abc import Iterator
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 import mezzotint as mz
-from laws.entries import CALLS, WRONG, annotations, outcome, public
+from laws.entries import CALLS, UNSEEDED, WRONG, annotations, content, outcome, public, twins
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kinds import checked
 from mezzotint.families import response
@@ -70,6 +71,41 @@ def test_tables_and_records_refuse_by_name(
     assert list(_faults(name, tmp_path)) == []
 
 
+def _subfolder(folder: Path, name: str) -> Path:
+    subfolder = folder / name
+    subfolder.mkdir()
+    return subfolder
+
+
+def _unequal_twins(name: str, folder: Path) -> Iterator[str]:
+    """Values that another spelling of changes the result."""
+    make = CALLS[name]
+    kinds = annotations(name)
+    for parameter in make(folder):
+        annotation = kinds.get(parameter, "")
+        for index in range(len(list(twins(make(folder)[parameter], annotation)))):
+            spelled_values = make(_subfolder(folder, f"{parameter}-{index}"))
+            plain_values = make(_subfolder(folder, f"{parameter}-{index}-plain"))
+            spelled = list(twins(spelled_values[parameter], annotation))[index][0]
+            plain = list(twins(plain_values[parameter], annotation))[index][1]
+            ending, result = outcome(name, {**spelled_values, parameter: spelled}, 60)
+            plain_ending, plain_result = outcome(name, {**plain_values, parameter: plain}, 60)
+            if ending == plain_ending == "accepted" and name not in UNSEEDED:
+                is_same = content(result) == content(plain_result)
+            else:
+                is_same = ending == plain_ending != "raw"
+            if not is_same:
+                yield f"{name}({parameter}={spelled!r}), not {plain!r}: {ending} {result}"
+
+
+@pytest.mark.parametrize("name", [name for name in CALLS if name.startswith(FAST)])
+def test_tables_and_records_are_the_same_by_every_spelling(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert list(_unequal_twins(name, tmp_path)) == []
+
+
 def test_every_call_gives_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for name in CALLS:
@@ -88,6 +124,17 @@ def test_whatever_is_given_is_refused_by_name(
     for library in ("torch", "flwr"):
         pytest.importorskip(library)
     assert list(_faults(name, tmp_path)) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in CALLS if not name.startswith(FAST)])
+def test_every_spelling_of_a_value_gives_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for library in ("torch", "flwr"):
+        pytest.importorskip(library)
+    assert list(_unequal_twins(name, tmp_path)) == []
 
 
 RECORDS = ("privacy.Release", "federated.Sums", "vectors.Setting", "collect.Lot", "collect.Memo")
@@ -158,12 +205,33 @@ def test_what_is_of_its_kind_passes_and_numbers_become_plain() -> None:
     assert inspect.signature(_example).parameters.keys() >= {"count", "share"}
 
 
+def test_a_whole_number_counts_however_it_is_written() -> None:
+    pair_of_counts = mz.smoothed.profile(counts=[1e4, 3], sampled=Decimal(5), epsilon=1.0)
+    assert pair_of_counts == mz.smoothed.profile(counts=[10_000, 3], sampled=5, epsilon=1.0)
+    for wrong in (2.0**53, 0.5, float("inf"), Fraction(1, 2), np.datetime64(3, "s"), np.bool_(1)):
+        with pytest.raises(ParameterError, match=r"^count=.*: need an integer$"):
+            _example(wrong)  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("unordered", [{"a": 0, "b": 1}, {"a", "b"}])
+def test_what_has_no_order_is_no_sequence(unordered: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^categories=.*make a list, in the order"):
+        mz.families.categorical(categories=unordered, epsilon=1.0)
+
+
+def test_a_limit_of_time_need_not_be_whole() -> None:
+    release = mz.privacy.Release(mechanism=mz.families.randomized_response(epsilon=1.0), delta=0.0)
+    assert mz.privacy.prove(release, seconds=5.5) == mz.privacy.prove(release, seconds=6)
+    for seconds in (5.5, float("inf")):
+        assert mz.privacy.verify(release.mechanism, seconds=seconds).valid
+
+
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 def test_integers_of_arrays_without_a_dimension_count(library: str) -> None:
     make: Any = np.array if library == "numpy" else pytest.importorskip("torch").tensor
     assert type(_example(make(3))) is int
     assert mz.families.rqm(levels=make(4)).levels.size == 4
-    for wrong in (make(True), make(3.0), make([3])):
+    for wrong in (make(True), make(3.5), make([3])):
         with pytest.raises(ParameterError, match=r"^count="):
             _example(wrong)
 

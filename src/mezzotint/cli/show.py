@@ -179,7 +179,7 @@ def _shrink(probabilities: FloatArray) -> list[float]:
 
 def verify(
     file: Annotated[Path, argument("Mechanism file or claim file (.json).")],
-    seconds: Annotated[int, option("CPU seconds allowed for a claim.", least=1)] = 60,
+    seconds: Annotated[float, option("CPU seconds allowed for a claim.", least=1)] = 60,
     as_json: AsJson = False,
 ) -> None:
     """Check a mechanism file in exact rational arithmetic, or a claim file by its proof.

@@ -83,12 +83,12 @@ def _line(
     return json.dumps(document, allow_nan=False, separators=(",", ":")) + "\n"
 
 
-def read_table(text: str) -> Table:
+def read_table(text: str | bytes) -> Table:
     """Return the table that `write_table` wrote; FileFormatError for anything else."""
     return _checked_table(parse_document(text, wanted=TABLE_FORMAT), _TABLE_KEYS)
 
 
-def read_mechanism(text: str) -> Document:
+def read_mechanism(text: str | bytes) -> Document:
     """Read what `write_mechanism` wrote; the caller compares the stated epsilon with the table's
     own.
 
@@ -145,7 +145,7 @@ def check_stated_epsilon(stated: Json, derived: float) -> None:
         )
 
 
-def parse_document(text: str, *, wanted: str = FORMAT) -> JsonObject:
+def parse_document(text: str | bytes, *, wanted: str = FORMAT) -> JsonObject:
     """Parse a document as plain values: complete JSON in the wanted format and of this version.
 
     Raises:

@@ -5,10 +5,12 @@ remedy.
 from __future__ import annotations
 
 import math
+import operator
 import sys
 from collections.abc import Callable
-from numbers import Real
-from typing import Any
+from decimal import Decimal
+from numbers import Integral, Rational, Real
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -73,6 +75,55 @@ class ParameterError(MezzotintError, ValueError):
         return type(self), (self.parameter, self.value, self.remedy)
 
 
+def as_scalar(value: object) -> object:
+    """The truth value, number or text that an array without a dimension, or a scalar of another
+    library, holds; anything else as it is.
+    """
+    if type(value) in (int, float, str) or getattr(value, "ndim", None) != 0:
+        return value
+    array = cast(Any, value)
+    if getattr(array.dtype, "kind", "") in ("m", "M"):  # of times, which would count their units
+        return value
+    try:
+        scalar = array.item()
+    except Exception:  # as each library has it
+        return value
+    return scalar if isinstance(scalar, Real | str) else value
+
+
+def as_number(value: object) -> int | float | None:
+    """The number that a value is, as Python's own; None for what is none, NaN, a truth value and
+    integers beyond the floats.
+    """
+    scalar = as_scalar(value)
+    if isinstance(scalar, bool) or not isinstance(scalar, Real | Decimal):
+        return None
+    try:
+        number = float(scalar)
+    except (OverflowError, ValueError):  # beyond the floats, or a signalling NaN
+        return None
+    if math.isnan(number):
+        return None
+    return operator.index(scalar) if isinstance(scalar, Integral) else number
+
+
+def as_integer(value: object) -> int | None:
+    """The integer that a value is, also one written as 1e4, as a fraction or a decimal number;
+    floats are exact below 2**53.
+    """
+    scalar = cast(Any, as_scalar(value))
+    if isinstance(scalar, bool):
+        return None
+    if isinstance(scalar, Integral):
+        return operator.index(scalar)
+    number = as_number(scalar)
+    if number is None or math.isinf(number):
+        return None
+    whole_number = int(scalar)
+    is_exact = abs(number) < 2**53 or isinstance(scalar, Rational | Decimal)
+    return whole_number if is_exact and whole_number == scalar else None
+
+
 def as_real(
     parameter: str,
     value: object,
@@ -82,15 +133,10 @@ def as_real(
     """The value as a float; ParameterError unless it is one real number, not text that reads like
     one nor a truth value, and this holds for it, as it does for no NaN.
     """
-    number = math.nan
-    if isinstance(value, Real) and not isinstance(value, bool | np.bool_):
-        try:
-            number = float(value)
-        except OverflowError:  # an integer, or a fraction, beyond the floats
-            number = math.nan
-    if not holds(number):
+    number = as_number(value)
+    if number is None or not holds(number):
         raise ParameterError(parameter, value, remedy)
-    return number
+    return float(number)
 
 
 def as_array(

@@ -9,22 +9,21 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import math
 import operator
 import os
+import sys
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
-from numbers import Integral, Rational, Real
+from numbers import Rational, Real
+from pathlib import Path
 from typing import Any, Literal, TypeVar, final
 
-import numpy as np
-
 from mezzotint.core import types as common_types
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_integer, as_number, as_scalar
 
 Entry = TypeVar("Entry", bound=Callable[..., Any])
 
@@ -35,13 +34,13 @@ class _Kind:
     """What an annotation allows.
 
     Arguments:
-        accepts: whether a value is of the kind.
+        read: makes the plain value of the kind; `_REFUSED` of a value that is of another kind.
         words: of the kind, after "need".
         is_shown: whether messages may show a value: bytes are keys.
         elements: of each element of a list or tuple; none where these are not checked.
     """
 
-    accepts: Callable[[object], bool]
+    read: Callable[[Any], object]
     words: str
     is_shown: bool = True
     elements: tuple[_Kind, ...] = ()
@@ -50,7 +49,8 @@ class _Kind:
 def checked(entry: Entry) -> Entry:
     """The function, or the record with its constructor, which refuses arguments of other kinds than
     its annotations name: text, which no comparison takes, NaN, which every limit lets pass, a
-    fraction where things are counted. Numbers of other libraries become plain ones.
+    fraction where things are counted. Scalars of other libraries become plain ones; a whole number
+    counts however it is written: 1e4 is 10000, as every whole float below 2**53.
 
     Public functions become so where their package exports them; calls within the package cost
     nothing. Records and methods are decorated.
@@ -84,9 +84,12 @@ def _checking(function: Callable[..., Any], name: str) -> Callable[..., Any]:
     def kinds() -> dict[str, tuple[_Kind, ...]]:  # at the first call, when all names are there
         namespace = getattr(inspect.unwrap(function), "__globals__")  # noqa: B009
         allowed: dict[str, tuple[_Kind, ...]] = {}
-        for parameter_name in places + keywords:
-            annotation = str(parameters[parameter_name].annotation)
-            allowed[parameter_name] = _allowed(annotation, namespace)
+        for parameter in parameters.values():
+            annotation = str(parameter.annotation)
+            if parameter.name in places + keywords:
+                allowed[parameter.name] = _allowed(annotation, namespace)
+            elif annotation.startswith("Unpack["):
+                allowed |= _options(annotation, namespace)
         return allowed
 
     @functools.wraps(function)
@@ -107,20 +110,24 @@ def _checking(function: Callable[..., Any], name: str) -> Callable[..., Any]:
             for arguments in (placed, options):
                 if allowed and parameter_name in arguments:
                     value = arguments[parameter_name]
-                    _check(parameter_name, value, allowed)
-                    arguments[parameter_name] = _plain(value, allowed)
+                    arguments[parameter_name] = _checked(parameter_name, value, allowed)
         return function(*placed.values(), *surplus, **options)
 
     return checking
 
 
-def _plain(value: object, allowed: Sequence[_Kind]) -> object:
-    """A number of another library as one of Python's, which every file format has."""
-    if type(value) in (int, float) or value is None or not _NUMBERS.issuperset(allowed):
+def _read(value: object, kinds: Sequence[_Kind]) -> object:
+    """The plain value of the first kind that takes a value, itself where none is named, or
+    `_REFUSED`.
+    """
+    if not kinds:
         return value
-    if _is_integer(value):
-        return operator.index(typing.cast(typing.SupportsIndex, value))
-    return float(typing.cast(Real, value))
+    scalar = as_scalar(value)
+    for kind in kinds:
+        plain_value = kind.read(scalar)
+        if plain_value is not _REFUSED:
+            return plain_value
+    return _REFUSED
 
 
 def _refuse_by_place(keywords: Sequence[str], surplus: Sequence[object]) -> None:
@@ -142,17 +149,19 @@ def _shown(value: object) -> object:
     return value if _is_short(value) else type(value).__name__
 
 
-def _check(name: str, value: object, allowed: Sequence[_Kind]) -> None:
-    if any(kind.accepts(value) for kind in allowed):
-        return
+def _checked(name: str, value: object, allowed: Sequence[_Kind]) -> object:
+    plain_value = _read(value, allowed)
+    if plain_value is not _REFUSED:
+        return plain_value
     _check_elements(name, value, allowed)
     words = dict.fromkeys(kind.words for kind in allowed)
     words.pop(_NOTHING.words, None)
-    if _NUMBER.words in words:
-        words.pop(_INTEGER.words, None)
+    remedy = f"need {' or '.join(words)}"
     is_shown = all(kind.is_shown for kind in allowed)
     shown = _shown(value) if is_shown else type(value).__name__
-    raise ParameterError(name, shown, f"need {' or '.join(words)}")
+    if isinstance(value, _UNORDERED) and "a sequence" in remedy:
+        remedy += "; make a list, in the order that is meant"
+    raise ParameterError(name, shown, remedy)
 
 
 def _check_elements(name: str, value: object, allowed: Sequence[_Kind]) -> None:
@@ -162,7 +171,7 @@ def _check_elements(name: str, value: object, allowed: Sequence[_Kind]) -> None:
     for kind in allowed:
         if kind.elements:
             for index, element in enumerate(typing.cast("Sequence[object]", value)):
-                _check(f"{name}[{index}]", element, kind.elements)
+                _checked(f"{name}[{index}]", element, kind.elements)
 
 
 # Annotations --------------------------------------------------------------------------------------
@@ -180,6 +189,16 @@ def _allowed(annotation: str, namespace: Mapping[str, Any]) -> tuple[_Kind, ...]
     return _kinds_of(hints, names)
 
 
+def _options(annotation: str, namespace: Mapping[str, Any]) -> dict[str, tuple[_Kind, ...]]:
+    """The kinds of the options that `**options: Unpack[Record]` takes."""
+    record = namespace[annotation.removeprefix("Unpack[").removesuffix("]")]
+    record_namespace = vars(sys.modules[record.__module__])
+    allowed: dict[str, tuple[_Kind, ...]] = {}
+    for name, hint in record.__annotations__.items():
+        allowed[name] = _allowed(hint.__forward_arg__, record_namespace)
+    return allowed
+
+
 def _pieces(node: ast.expr) -> Iterable[ast.expr]:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         yield from _pieces(node.left)
@@ -189,22 +208,24 @@ def _pieces(node: ast.expr) -> Iterable[ast.expr]:
 
 
 def _kinds_of(hints: Iterable[Any], names: dict[str, Any]) -> tuple[_Kind, ...]:
+    """In the order of the annotation, for the first that takes a value makes it plain; () where
+    nothing is checked.
+    """
     kinds: list[_Kind] = []
     for hint in hints:
         if isinstance(hint, types.UnionType) or typing.get_origin(hint) is typing.Union:
-            inner_kinds = _kinds_of(typing.get_args(hint), names)
+            kinds += _kinds_of(typing.get_args(hint), names) or (_ANYTHING,)
         elif isinstance(hint, str):  # an alias
-            inner_kinds = _allowed(hint, names)
+            kinds += _allowed(hint, names) or (_ANYTHING,)
         else:
-            kind = _kind_of(hint, names)
-            inner_kinds = () if kind is None else (kind,)
-        if not inner_kinds:
-            return ()
-        kinds += inner_kinds
-    return tuple(kinds)
+            kinds.append(_kind_of(hint, names))
+    if _NUMBER in kinds:  # a float stays one where both are allowed
+        kinds = [kind for kind in kinds if kind is not _INTEGER]
+    is_checked = any(kind is not _ANYTHING for kind in kinds)
+    return tuple(kinds) if is_checked else ()
 
 
-def _kind_of(hint: Any, names: dict[str, Any]) -> _Kind | None:
+def _kind_of(hint: Any, names: dict[str, Any]) -> _Kind:
     origin = typing.get_origin(hint)
     if hint in _SIMPLE:
         return _SIMPLE[hint]
@@ -218,90 +239,98 @@ def _kind_of(hint: Any, names: dict[str, Any]) -> _Kind | None:
         return _GENERIC[origin]
     is_protocol = getattr(hint, "_is_protocol", False)
     if origin is not None or not isinstance(hint, type) or is_protocol or hint in (object, Any):
-        return None
-    return _Kind(
-        accepts=lambda value: isinstance(value, hint),
-        words=f"an object of the class {hint.__name__}",
-    )
+        return _ANYTHING
+    return _instance(hint, f"an object of the class {hint.__name__}")
+
+
+def _instance(classes: type | tuple[type, ...], words: str, **options: Any) -> _Kind:
+    def read(value: object) -> object:
+        return value if isinstance(value, classes) else _REFUSED
+
+    return _Kind(read=read, words=words, **options)
 
 
 def _sequence(origin: Any, hints: Sequence[Any], names: dict[str, Any]) -> _Kind:
     """Sequences, and the elements of lists and tuples; arrays are checked where they are used."""
     element_kinds = [_kinds_of([hint], names) for hint in hints if hint is not ...]
     is_fixed = origin is tuple and ... not in hints
+    unordered = _UNORDERED if origin is Sequence else ()
 
-    def accepts(value: object) -> bool:
-        if not _is_sequence(value):
-            return False
+    def read(value: object) -> object:
+        if not _is_sequence(value) or isinstance(value, unordered):
+            return _REFUSED
         if not isinstance(value, list | tuple):
-            return True
-        elements = typing.cast("Sequence[object]", value)
+            return value
+        elements = typing.cast("list[object] | tuple[object, ...]", value)
         if is_fixed and len(elements) != len(element_kinds):
-            return False
+            return _REFUSED
         kinds_of_each = element_kinds if is_fixed else element_kinds * len(elements)
-        return all(map(_is_any, elements, kinds_of_each))
+        plain_elements = list(map(_read, elements, kinds_of_each))
+        if any(element is _REFUSED for element in plain_elements):
+            return _REFUSED
+        if all(map(operator.is_, elements, plain_elements)):
+            return elements
+        return plain_elements if isinstance(elements, list) else tuple(plain_elements)
 
     words = dict.fromkeys(kind.words for kinds in element_kinds for kind in kinds)
     if not words:
-        return _Kind(accepts=accepts, words="a sequence")
+        return _Kind(read=read, words="a sequence")
     elements = () if is_fixed else element_kinds[0]
-    return _Kind(accepts=accepts, words=f"a sequence, each {' or '.join(words)}", elements=elements)
+    return _Kind(read=read, words=f"a sequence, each {' or '.join(words)}", elements=elements)
 
 
 def _mapping(hints: Sequence[Any], names: dict[str, Any]) -> _Kind:
     key_kinds, value_kinds = (_kinds_of([hint], names) for hint in hints)
 
-    def accepts(value: object) -> bool:
+    def read(value: object) -> object:
         if not isinstance(value, Mapping):
-            return False
-        entries = typing.cast("Mapping[object, object]", value).items()
-        return all(
-            _is_any(key, key_kinds) and _is_any(entry, value_kinds) for key, entry in entries
-        )
+            return _REFUSED
+        entries: dict[object, object] = {}
+        for key, entry in typing.cast("Mapping[object, object]", value).items():
+            entries[_read(key, key_kinds)] = _read(entry, value_kinds)
+        is_refused = _REFUSED in entries or any(entry is _REFUSED for entry in entries.values())
+        return _REFUSED if is_refused else entries
 
     value_words = " or ".join(kind.words for kind in value_kinds)
     if not value_words:
-        return _Kind(accepts=accepts, words="a mapping")
-    return _Kind(accepts=accepts, words=f"a mapping of names, each to {value_words}")
-
-
-def _is_any(value: object, kinds: Sequence[_Kind]) -> bool:
-    """Whether a value is of one of the kinds, or these are not checked here."""
-    return not kinds or any(kind.accepts(value) for kind in kinds)
+        return _Kind(read=read, words="a mapping")
+    return _Kind(read=read, words=f"a mapping of names, each to {value_words}")
 
 
 def _choice(words: Collection[Any]) -> _Kind:
-    return _Kind(
-        accepts=lambda value: isinstance(value, str | int) and value in words,
-        words="one of " + ", ".join(map(str, words)),
-    )
+    def read(value: object) -> object:
+        return value if isinstance(value, str | int) and value in words else _REFUSED
+
+    return _Kind(read=read, words="one of " + ", ".join(map(str, words)))
 
 
-def _is_integer(value: object) -> bool:
-    """Whether a value counts: tensors and arrays of one integer without a dimension do, too."""
-    if isinstance(value, Integral):
-        return _is_number(value)
-    is_scalar = getattr(value, "ndim", None) == 0
-    if not is_scalar or "bool" in str(getattr(value, "dtype", "")):
-        return False
-    try:
-        operator.index(typing.cast(typing.SupportsIndex, value))
-    except Exception:  # as each library has it
-        return False
-    return True
+def _read_integer(value: object) -> object:
+    whole_number = as_integer(value)
+    return _REFUSED if whole_number is None or as_number(value) is None else whole_number
 
 
-def _is_number(value: object) -> bool:
-    if not isinstance(value, Real | Decimal) or isinstance(value, bool | np.bool_):
-        return False
-    try:
-        return not math.isnan(float(value))
-    except (OverflowError, ValueError):  # beyond the floats, or a signalling NaN
-        return False
+def _read_number(value: object) -> object:
+    number = as_number(value)
+    return _REFUSED if number is None else number
 
 
-def _is_rational(value: object) -> bool:
-    return not isinstance(value, bool) and isinstance(value, Rational)
+def _read_fraction(value: Any) -> object:
+    if isinstance(value, Decimal) and value.is_finite():
+        return Fraction(value)
+    if isinstance(value, bool) or not isinstance(value, Rational):
+        return _REFUSED
+    return value
+
+
+def _read_bytes(value: Any) -> object:
+    is_key = isinstance(value, bytes | bytearray | memoryview)
+    return bytes(typing.cast(bytes, value)) if is_key else _REFUSED
+
+
+def _read_path(value: Any) -> object:
+    is_path = isinstance(value, os.PathLike)
+    path = os.fspath(typing.cast("os.PathLike[Any]", value)) if is_path else b""
+    return Path(path) if isinstance(path, str) else _REFUSED
 
 
 def _is_sequence(value: object) -> bool:
@@ -311,23 +340,29 @@ def _is_sequence(value: object) -> bool:
     return isinstance(value, Iterable) or hasattr(type(value), "__getitem__")
 
 
-_NOTHING = _Kind(accepts=lambda value: value is None, words="None")
-_INTEGER = _Kind(accepts=_is_integer, words="an integer")
-_NUMBER = _Kind(accepts=_is_number, words="a number")
-_NUMBERS = frozenset({_NOTHING, _INTEGER, _NUMBER})
+_UNORDERED = (Mapping, set, frozenset)
+"""Their order may differ from what is meant, and that of sets from process to process."""
+
+_REFUSED = object()
+"""What a kind reads in a value of another kind."""
+
+_ANYTHING = _Kind(read=lambda value: value, words="what is checked where it is used")
+_NOTHING = _instance(types.NoneType, "None")
+_INTEGER = _Kind(read=_read_integer, words="an integer")
+_NUMBER = _Kind(read=_read_number, words="a number")
 _SIMPLE: dict[Any, _Kind] = {
     None: _NOTHING,
     types.NoneType: _NOTHING,
-    bool: _Kind(accepts=lambda value: isinstance(value, bool | np.bool_), words="True or False"),
+    bool: _instance(bool, "True or False"),
     int: _INTEGER,
     float: _NUMBER,
-    str: _Kind(accepts=lambda value: isinstance(value, str), words="text"),
-    bytes: _Kind(accepts=lambda value: isinstance(value, bytes), words="bytes", is_shown=False),
-    Fraction: _Kind(accepts=_is_rational, words="a fraction"),
+    str: _instance(str, "text"),
+    bytes: _Kind(read=_read_bytes, words="bytes", is_shown=False),
+    Fraction: _Kind(read=_read_fraction, words="a fraction"),
 }
 _GENERIC: dict[Any, _Kind] = {
-    Callable: _Kind(accepts=callable, words="a function"),
-    os.PathLike: _Kind(accepts=lambda value: isinstance(value, os.PathLike), words="a path"),
+    Callable: _Kind(read=lambda value: value if callable(value) else _REFUSED, words="a function"),
+    os.PathLike: _Kind(read=_read_path, words="a path"),
 }
 
 _COMMON_NAMES = {**vars(common_types), "Sequence": Sequence, "Mapping": Mapping}

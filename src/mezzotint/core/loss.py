@@ -228,11 +228,7 @@ def delta(weights: IntArray, epsilon: float) -> float:
     for second_index, second_row in enumerate(float_rows):
         differences = float_rows - float(ratio) * second_row
         screened[:, second_index] = np.maximum(differences, 0.0).sum(axis=1)
-    # A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a;
-    # the terms add up to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT
-    # * 2**32. Twice that separates pairs.
-    term_count = distinct_rows.shape[1] + 8
-    margin = term_count * 2 * UNIT * TOTAL
+    margin = screening_margin(distinct_rows.shape[1])
     nearly_worst = np.argwhere(screened >= screened.max() - margin)
     exact_excess = 0
     for row_pair in nearly_worst[:_EXACT_PAIRS]:
@@ -244,6 +240,16 @@ def delta(weights: IntArray, epsilon: float) -> float:
         screened_units = float(screened.max()) + margin
         upper_bound = max(upper_bound, Fraction(screened_units) / TOTAL)
     return min(1.0, float_above(upper_bound))
+
+
+def screening_margin(term_count: int) -> float:
+    """How far sums of so many terms max(W_a - ratio * W_b, 0), in floats, are from their order.
+
+    A positive term has ratio * W_b <= W_a up to rounding, so its error is at most 4 * UNIT * W_a;
+    the terms add up to at most 2**32 and summing m of them adds m * UNIT: together (m + 4) * UNIT
+    * 2**32. Twice that separates pairs.
+    """
+    return (term_count + 8) * 2 * UNIT * TOTAL
 
 
 def _log_weights(table: IntArray) -> FloatArray:

@@ -447,7 +447,7 @@ class Mechanism(Table):
 
     @staticmethod
     @checked
-    def from_json(text: str) -> Mechanism:
+    def from_json(text: str | bytes) -> Mechanism:
         """Read what `to_json` wrote; raises FileFormatError for anything else, and for a stated
         epsilon that differs.
         """

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -23,7 +22,7 @@ import numpy.typing as npt
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from mezzotint.core.arguments import check_choice
-from mezzotint.core.errors import ParameterError, wrong_kind
+from mezzotint.core.errors import ParameterError, as_integer, wrong_kind
 from mezzotint.core.table import Table
 from mezzotint.core.types import ClipCounts, Codes, Floats, NumberArray, Seed, Words
 
@@ -82,12 +81,9 @@ def key_from(rng: Seed) -> bytes:
     if isinstance(rng, np.random.Generator):
         return rng.bytes(KEY_BYTES)
     remedy = "give None (private), an integer seed or a numpy Generator"
-    if isinstance(rng, bool):
+    seed = as_integer(rng)
+    if seed is None:
         raise ParameterError("rng", type(rng).__name__, remedy)
-    try:
-        seed = operator.index(rng)
-    except TypeError:
-        raise ParameterError("rng", type(rng).__name__, remedy) from None
     if seed < 0:
         raise ParameterError("rng", seed, "a seed is an integer >= 0")
     return hashlib.sha256(b"mezzotint seed %d" % seed).digest()

@@ -86,8 +86,9 @@ def file_bytes(path: Path) -> bytes:
     return content
 
 
-def read_idx(path: Path) -> Bytes:
+def read_idx(path: AnyPath) -> Bytes:
     """The array of an idx file of bytes, gzipped or not; FileFormatError for anything else."""
+    path = Path(path)
     content = file_bytes(path)
     if len(content) < 4 or not content.startswith(IDX_OF_BYTES):
         raise FileFormatError(f"{path.name}: not an idx file of bytes")
@@ -105,7 +106,7 @@ def read_idx(path: Path) -> Bytes:
     return values.reshape(array_shape)
 
 
-def read_image_set(folder: Path) -> ImageSet:
+def read_image_set(folder: AnyPath) -> ImageSet:
     """The four idx files of MNIST and its kin (Fashion-MNIST, EMNIST digits).
 
     Arguments:
@@ -115,6 +116,7 @@ def read_image_set(folder: Path) -> ImageSet:
         ParameterError: a folder or file that is not there.
         FileFormatError: not an IDX file, or different numbers of images and labels.
     """
+    set_folder = Path(folder)
     arrays: list[Bytes] = []
     for file_stem in (
         "train-images-idx3",
@@ -122,7 +124,7 @@ def read_image_set(folder: Path) -> ImageSet:
         "t10k-images-idx3",
         "t10k-labels-idx1",
     ):
-        candidates = [folder / f"{file_stem}-ubyte.gz", folder / f"{file_stem}-ubyte"]
+        candidates = [set_folder / f"{file_stem}-ubyte.gz", set_folder / f"{file_stem}-ubyte"]
         present = [candidate for candidate in candidates if candidate.is_file()]
         if not present:
             remedy = f"no {file_stem}-ubyte[.gz] there; name a folder with MNIST's files"
@@ -132,7 +134,7 @@ def read_image_set(folder: Path) -> ImageSet:
     for images, labels in (arrays[:2], arrays[2:]):
         if images.ndim != 3 or labels.shape != images.shape[:1]:
             problem = f"images {images.shape} do not match labels {labels.shape}"
-            raise FileFormatError(f"{folder.name}: {problem}")
+            raise FileFormatError(f"{set_folder.name}: {problem}")
     return image_set
 
 
@@ -273,7 +275,7 @@ def idx_folder(
 
     Returns: pixels scaled to [0, 1], images (n, rows, columns).
     """
-    image_set = read_image_set(Path(folder))
+    image_set = read_image_set(folder)
     largest_train, largest_test = image_set.train_labels.max(), image_set.test_labels.max()
     largest_label = max(largest_train, largest_test)
     return Dataset(

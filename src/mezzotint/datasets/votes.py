@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import csv
 import gzip
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import IO
 
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import FileFormatError, ParameterError
+from mezzotint.core.types import AnyPath
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -131,7 +133,7 @@ def _shipped(name: str) -> list[dict[str, str]]:
 
 
 def read_elections(
-    source: str | Path | IO[str], *, columns: Sequence[str] | None = None, label: str | None = None
+    source: AnyPath | IO[str], *, columns: Sequence[str] | None = None, label: str | None = None
 ) -> tuple[Election, ...]:
     """Elections from a CSV file with a header: one election per row, one column of counts per
     candidate.
@@ -154,7 +156,7 @@ def read_elections(
         Negative counts are reported with the line; a row of zeros is an error only when it is
         evaluated.
     """
-    if not isinstance(source, (str, Path)):
+    if not isinstance(source, (str, os.PathLike)):
         return _parse(source, columns, label)
     file_path = Path(source)
     if not file_path.is_file():

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ive
 
+from mezzotint.core import loss as losses
 from mezzotint.core.arguments import check_count, check_finite, check_table_size
 from mezzotint.core.errors import ParameterError, as_array, wrong_kind
 from mezzotint.core.mechanism import Mechanism
@@ -145,30 +146,41 @@ class IntegerNoise:
             name=self.name,
         )
 
-    def _pairs(self, sensitivity: int) -> list[Mechanism]:
-        largest_shift = check_count(
-            "sensitivity",
-            sensitivity,
-            least=1,
-            most=MAX_LEVELS,
-        )
-        # From the size of the support on, no report is possible for both inputs.
-        support_size = self.offsets.size
-        shift_count = min(largest_shift, support_size)
-        check_table_size("sensitivity", sensitivity, rows=shift_count, levels=2 * support_size)
-        return [self.pair(shift) for shift in range(1, shift_count + 1)]
+    def _shifts(self, sensitivity: int) -> range:
+        """From the size of the support on, no report is possible for both inputs."""
+        largest_shift = check_count("sensitivity", sensitivity, least=1, most=MAX_INTEGER)
+        return range(1, min(largest_shift, self.offsets.size) + 1)
 
     def delta(self, epsilon: float, *, sensitivity: int = 1) -> float:
         """Exact worst hockey-stick divergence between integers at most `sensitivity` apart; rounded
         up.
         """
-        return max(pair.delta(epsilon) for pair in self._pairs(sensitivity))
+        shifts = self._shifts(sensitivity)
+        ratio = float(losses.exp_below(losses.check_epsilon(epsilon)))
+        masses = self.weights.astype(np.float64)
+        screened = np.array([_hockey_stick(masses, shift, ratio) for shift in shifts])
+        nearly_worst = np.flatnonzero(
+            screened >= screened.max() - losses.screening_margin(masses.size)
+        )
+        return max(losses.delta(self._overlap(shifts[index]), epsilon) for index in nearly_worst)
+
+    def _overlap(self, shift: int) -> IntArray:
+        """(2, m) weights of the reports of an integer, and of the integer `shift` above it; those
+        that one of them alone makes possible are one.
+        """
+        above, below = self.weights[:-shift], self.weights[shift:]
+        rows = np.stack([below, above])
+        alone = TOTAL - rows.sum(axis=1)
+        return np.hstack([rows, np.diag(alone)])
 
     def renyi(self, alpha: float, *, sensitivity: int = 1) -> float:
         """Worst Renyi divergence of order alpha between integers at most `sensitivity` apart;
         rounded up.
         """
-        return max(pair.renyi(alpha) for pair in self._pairs(sensitivity))
+        shifts = self._shifts(sensitivity)
+        levels = 2 * self.offsets.size
+        check_table_size("sensitivity", sensitivity, rows=len(shifts), levels=levels)
+        return max(losses.renyi(self._overlap(shift), alpha) for shift in shifts)
 
     # Use ------------------------------------------------------------------------------------------
 
@@ -241,6 +253,16 @@ class IntegerNoise:
             weights=weights,
             name=self.name,
         )
+
+
+def _hockey_stick(masses: FloatArray, shift: int, ratio: float) -> float:
+    """The larger excess of noise over `ratio` times the same noise `shift` away, and of that over
+    this, in floats.
+    """
+    above, below = masses[:-shift], masses[shift:]
+    excess_below = np.maximum(below - ratio * above, 0.0).sum() + masses[:shift].sum()
+    excess_above = np.maximum(above - ratio * below, 0.0).sum() + masses[-shift:].sum()
+    return float(max(excess_below, excess_above))
 
 
 def _symmetric(

@@ -182,7 +182,7 @@ def prove(
     released: Release | Released,
     /,
     *,
-    seconds: int = 60,
+    seconds: float = 60,
     **fields: Any,
 ) -> tuple[Claim, Proof | None]:
     """The claim that `account` finds, raised by a little, with a proof that
@@ -190,7 +190,7 @@ def prove(
 
     Arguments:
         released, fields: as in `account`, whose claim is to be proved.
-        seconds: processor time for each check.
+        seconds: processor time for each check; parts of a second are rounded up.
 
     Returns: the claim, certified, and its proof for `mezzotint.kernel.check(claim, proof)` and
         `claim.save(path, proof)`. Without a proof (None) the claim is computed, and `claim.reason`
@@ -208,10 +208,10 @@ def prove(
         >>> claim.certified, round(claim.epsilon, 2)
         (True, 83.53)
     """
-    check_positive("seconds", seconds)
+    whole_seconds = math.ceil(check_positive("seconds", seconds))
     release = _release(released, fields)
     computed = account(release)
-    outcome = _proposed(computed.release or release, computed, seconds)
+    outcome = _proposed(computed.release or release, computed, whole_seconds)
     if isinstance(outcome, str):
         return replace(computed, reason=outcome), None
     if outcome.proof is None:

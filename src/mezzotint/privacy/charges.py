@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Real
-from typing import Protocol, final
+from typing import Protocol, cast, final
 
-from mezzotint.core.errors import ParameterError
+from mezzotint.core.errors import ParameterError, as_scalar
 from mezzotint.core.records import JsonObject, above, counted, plain
 
 GLOBAL = "*"
@@ -47,8 +47,9 @@ def _is_number(value: object) -> bool:
 def amount_of(parameter: str, value: float | Fraction) -> float:
     """An epsilon or a delta, rounded up; ParameterError outside its range."""
     largest = 1.0 if parameter == "delta" else math.inf
+    scalar = as_scalar(value)
     try:
-        amount = upwards(value) if _is_number(value) else math.nan
+        amount = upwards(cast(float, scalar)) if _is_number(scalar) else math.nan
         if 0 <= amount <= largest:
             return amount
     except (TypeError, ValueError):

@@ -532,14 +532,19 @@ def _unreadable(problem: str) -> VerificationReport:
     return replace(_report([problem]), unreadable=True)
 
 
+_LONGEST_CHECK = 10**9
+"""Seconds, where a check has no limit."""
+
+
 def verify(
-    mechanism: Mechanism | str | os.PathLike[str], *, seconds: int = 60
+    mechanism: Mechanism | str | os.PathLike[str], *, seconds: float = 60
 ) -> VerificationReport:
     """Derives everything about a mechanism again in rationals; or checks a claim by its proof.
 
     Arguments:
         mechanism: a mechanism file's path, a claim file's path, or a `Mechanism`.
-        seconds: processor time that checking a claim may take.
+        seconds: processor time that checking a claim may take; parts of a second are rounded up,
+            and inf sets no limit.
 
     Returns: a report; `.valid` is False and `.problems` says why when anything at all is wrong.
 
@@ -564,7 +569,8 @@ def verify(
             return _derive(mechanism.to_json())
         text = _text(mechanism)
         if f'"{FORMAT}"' in text:
-            return _judge(text, seconds)
+            whole_seconds = math.ceil(min(seconds, _LONGEST_CHECK))
+            return _judge(text, whole_seconds)
         return _derive(text)
     except Unreadable as error:
         problem = str(error)

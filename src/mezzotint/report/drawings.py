@@ -17,7 +17,7 @@ from mezzotint.core import brought_by
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.files import refuse_existing, replacing
 from mezzotint.core.records import escaped
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyPath, FloatArray
 from mezzotint.report.contents import Curve, Figure, Page, Slider, Table
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def height_of(figure: Figure) -> int:
     return max(HEIGHT, 120 + LINE_HEIGHT * max(len(curve.x) for curve in figure.curves))
 
 
-def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Path, ...]:
+def write_png(page: Page, folder: AnyPath, *, overwrite: bool = False) -> tuple[Path, ...]:
     """Draws every figure, and every slider at its two ends and its middle, into a folder.
 
     Arguments:
@@ -92,19 +92,19 @@ def write_png(page: Page, folder: Path, *, overwrite: bool = False) -> tuple[Pat
     Raises:
         ParameterError: no such folder, or a file is there already; then nothing is drawn.
     Example:
-        >>> from pathlib import Path
         >>> page = mz.report.mechanism_page(mz.families.randomized_response(epsilon=1.0))
-        >>> written = mz.report.write_png(page, Path("."))
+        >>> written = mz.report.write_png(page, ".")
         >>> {path.suffix for path in written}
         {'.png'}
     """
-    if not folder.is_dir():
+    png_folder = Path(folder)
+    if not png_folder.is_dir():
         raise ParameterError("png", str(folder), "no such folder; create it first")
-    drawings = {folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
+    drawings = {png_folder / f"{slider.key}.png": _draw_slider(slider) for slider in page.sliders}
     for figure in map(_printable, page.figures):
         drawing = _drawing(6.4, 4.2 * height_of(figure) / HEIGHT)
         _draw_onto(drawing.subplots(), figure, _looks([figure]))
-        drawings[folder / f"{figure.key}.png"] = drawing
+        drawings[png_folder / f"{figure.key}.png"] = drawing
     for png_file in drawings:
         refuse_existing(png_file, overwrite=overwrite, parameter="png")
     for png_file, drawing in drawings.items():

@@ -14,6 +14,7 @@ from mezzotint.core.errors import FileFormatError, MezzotintError
 from mezzotint.core.files import read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import JsonObject, above, below, counted, number
+from mezzotint.core.types import AnyPath
 from mezzotint.privacy.claim import basis
 from mezzotint.report.contents import Curve, Figure, Page, Section, Table, nearest_percent
 from mezzotint.report.mechanism_pages import what_it_does, what_it_guarantees
@@ -87,7 +88,7 @@ class Run:
         }
 
 
-def federated_page(source: Path) -> Page:
+def federated_page(source: AnyPath) -> Page:
     """The report of a federated run.
 
     Arguments:
@@ -97,10 +98,10 @@ def federated_page(source: Path) -> Page:
         FileFormatError: no finished run there, or a damaged one.
     Guarantees: every privacy number shown is rounded up.
     Example:
-        >>> page = mz.report.federated_page(Path("run"))  # doctest: +SKIP
-        >>> mz.report.write_png(page, Path("."))  # doctest: +SKIP
+        >>> page = mz.report.federated_page("run")  # doctest: +SKIP
+        >>> mz.report.write_png(page, ".")  # doctest: +SKIP
     """
-    run = _read_run(source)
+    run = _read_run(Path(source))
     sections = [
         _learnt_together(run),
         _cost_of_sums(run),

@@ -8,6 +8,7 @@ from mezzotint.core.document import FORMAT
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_object, read_object
 from mezzotint.core.mechanism import Mechanism
+from mezzotint.core.types import AnyPath
 from mezzotint.report.contents import Page
 from mezzotint.report.federated_pages import LEDGER, REPORT, SETTINGS, federated_page
 from mezzotint.report.mechanism_pages import mechanism_page
@@ -27,7 +28,7 @@ LONGEST_HEADER = 1 << 16
 """Bytes that the first line of a ledger may have."""
 
 
-def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95) -> Page:
+def page_of(source: AnyPath, *, column: str | None = None, confidence: float = 0.95) -> Page:
     """The report of a file or folder.
 
     Arguments:
@@ -42,11 +43,11 @@ def page_of(source: Path, *, column: str | None = None, confidence: float = 0.95
         ParameterError: a column of a file without columns.
         FileFormatError: an unknown kind of file, or a damaged one.
     Example:
-        >>> from pathlib import Path
         >>> mz.families.randomized_response(epsilon=1.0).save("m.json")
-        >>> len(mz.report.page_of(Path("m.json")).sections) > 2
+        >>> len(mz.report.page_of("m.json").sections) > 2
         True
     """
+    source = Path(source)
     training_log = source / TRAINING_LOG
     if training_log.is_file() and column is None:
         return training_page(training_log)

@@ -9,6 +9,7 @@ from typing import TypeAlias, cast
 import mezzotint as mz
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.records import above, below, confidence_percent, number, percent
+from mezzotint.core.types import AnyPath
 from mezzotint.report.contents import (
     Curve,
     Figure,
@@ -28,7 +29,7 @@ Answer: TypeAlias = "mz.collect.Estimate | mz.collect.Frequencies"
 SAMPLING_ERROR = "standard error of the mean from the rows being a sample (data units)"
 
 
-def reports_page(source: Path, *, column: str | None = None, confidence: float = 0.95) -> Page:
+def reports_page(source: AnyPath, *, column: str | None = None, confidence: float = 0.95) -> Page:
     """The report of a reports file: its estimates first, then the mechanism that made it.
 
     Arguments:
@@ -40,15 +41,15 @@ def reports_page(source: Path, *, column: str | None = None, confidence: float =
     Raises:
         ParameterError, FileFormatError: as `collect.read_counts`.
     Example:
-        >>> from pathlib import Path
         >>> mechanism = mz.families.randomized_response(lower=20, upper=700, epsilon=1.0)
         >>> with mz.datasets.flights() as path:
         ...     written = mz.collect.privatize(
         ...         path, "r.parquet", column="air_time", mechanism=mechanism, missing="drop"
         ...     )
-        >>> len(mz.report.reports_page(Path("r.parquet")).sections) > 2
+        >>> len(mz.report.reports_page("r.parquet").sections) > 2
         True
     """
+    source = Path(source)
     code_counts, column_name = _counts_of(source, column)
     page_title = f"Reports in {source.name}"
     if column_name:

@@ -19,7 +19,7 @@ from scipy import optimize
 from mezzotint.core.errors import ParameterError, as_real
 from mezzotint.core.records import Record
 
-Rational = int | float | str | Fraction
+Rational = Fraction | int | float | str
 """What is accepted where an exact rational is wanted.
 
 A float is read by its shortest decimal: 0.002 is 1/500.

@@ -468,6 +468,7 @@ class RankedCodebook:
 
     # Estimates
 
+    @checked
     def decode(self, report: int, seed: int) -> FloatArray:
         """(d,) unbiased estimate of the clipped vector behind one report, data units."""
         return self.mean([report], [seed])
@@ -574,7 +575,7 @@ class RankedCodebook:
         write_text(path, self.to_json(), overwrite=overwrite, parameter="path")
 
     @classmethod
-    def from_json(cls, text: str) -> RankedCodebook:
+    def from_json(cls, text: str | bytes) -> RankedCodebook:
         """Read what `to_json` wrote, after the exact check; FileFormatError for anything else."""
         document = parse_document(text)
         if document.get("kind") != "ranks":

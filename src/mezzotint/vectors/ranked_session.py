@@ -119,6 +119,7 @@ class RankedSession:
             nonce=line["nonce"],
         )
 
+    @checked
     def answer(
         self,
         vector: npt.ArrayLike,

@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from mezzotint.core.arguments import check_choice, check_count, check_positive
 from mezzotint.core.errors import ParameterError, as_reals
+from mezzotint.core.kinds import checked
 from mezzotint.core.types import AnyArray, FloatArray, Words
 
 Norm = Literal["linf", "l2", "l1"]
@@ -196,6 +197,7 @@ def signs_of(words: Words, count: int) -> FloatArray:
     return sign_bits.astype(np.float64) * 2.0 - 1.0
 
 
+@checked
 @final
 @dataclass(frozen=True, kw_only=True)
 class Rotation:
