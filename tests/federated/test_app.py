@@ -25,7 +25,7 @@ from federated.rounds import roster
 from federated.run_files import federate
 from mezzotint.cli import run
 from mezzotint.cli.federate_run import FAMILIES, QuantizedTable, _named
-from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError
+from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, StorageError
 from mezzotint.core.files import RepairWarning, locked
 from mezzotint.core.records import above
 from mezzotint.families import stochastic_rounding
@@ -196,18 +196,22 @@ def _fail(*words, **named):
     raise RuntimeError("the power went")
 
 
-@pytest.mark.parametrize("failing", ["round", "report"])
+@pytest.mark.parametrize("failing", ["round", "report", "ledger"])
 def test_a_disk_that_is_full_after_a_charge_does_not_say_run_again(
     failing, tmp_path, monkeypatch, capsys
 ):
     """Another run would charge its clients again; this one goes on."""
     monkeypatch.setattr(simulation, "_run_engine", in_process)
     replace_file = os.replace
+    no_space = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    def full_ledger(*words, **named):
+        raise StorageError("path", "ledger.jsonl", f"cannot be written ({no_space.strerror})")
 
     def full(source, target):
-        name = {"round": "model.npz", "report": "report.json"}[failing]
+        name = {"round": "model.npz", "report": "report.json"}.get(failing)
         if Path(target).name == name and "ledger.jsonl" in os.listdir(Path(target).parent):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            raise no_space
         replace_file(source, target)
 
     words = federate(
@@ -219,6 +223,8 @@ def test_a_disk_that_is_full_after_a_charge_does_not_say_run_again(
     )
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", full)
+        if failing == "ledger":
+            patch.setattr(RunLedger, "close", full_ledger)
         assert run(words) == 2
     told = " ".join(capsys.readouterr().err.split())
     assert "No space left" in told

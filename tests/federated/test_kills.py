@@ -518,7 +518,7 @@ def test_whatever_was_sent_is_charged_and_no_round_is_asked_twice(
 def test_a_disk_that_is_full_at_any_change_forgets_no_charge_and_the_run_goes_on(
     tmp_path: Path,
 ) -> None:
-    """Through the verb, of whose changes of files one in three fails in turn."""
+    """Through the verb, of whose changes of files one in six fails in turn."""
     marks = tmp_path / "marks"
     words = federate(
         tmp_path,
@@ -532,7 +532,7 @@ def test_a_disk_that_is_full_at_any_change_forgets_no_charge_and_the_run_goes_on
         for name in ("first", "whole"):
             whole = runs(*words, "--out", tmp_path / name)
         assert whole.status == 0, whole.output
-        for at in range(1, whole.changes + 1, PIECES):
+        for at in range(1, whole.changes + 1, 2 * PIECES):
             before, out = marks.stat().st_size, tmp_path / str(at)
             failed = runs(*words, "--out", out, at=at, fails=errno.ENOSPC)
             told = " ".join(failed.output.split())

@@ -590,6 +590,30 @@ def test_new_nodes_in_place_of_those_whose_rounds_are_used_up_go_on() -> None:
     assert "only 0 of 12 clients" in strategy.stopped
 
 
+def test_a_node_that_lost_the_question_who_it_is_is_asked_again_when_it_is_back(
+    clock: Clock,
+) -> None:
+    """It died with the question; while it is gone the others go on."""
+    lost = [True]
+
+    def silent(message: Message) -> bool:
+        return bool(lost) and message.metadata.dst_node_id == 12 and _stage(message) == "card"
+
+    grid = _grid(silent=silent)
+    strategy = SecureStrategy(
+        encoding=EXACT, clients_per_round=6, minimum=4, ahead=0, stage_timeout=10.0
+    )
+    _start(grid, strategy, 1)
+    assert strategy.counted == 5
+    lost.clear()
+    app = grid.apps.pop(12)
+    _start(grid, strategy, 1)
+    assert strategy.counted == 5
+    grid.apps[12] = app
+    _start(grid, strategy, 1)
+    assert strategy.counted == 6
+
+
 def test_a_budget_waits_for_nodes_that_are_not_there_yet(clock: Clock) -> None:
     """As in a deployment, whose nodes come one by one; also when the run goes on."""
     ledger = RunLedger(None, {})

@@ -304,6 +304,28 @@ def test_a_policy_is_the_signers_and_not_the_apps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("condition", "name"),
+    [("minimum = 6", "PlanRefused"), ("corrupted = 0.7", "PlanRefused"), ("", "")],
+)
+def test_a_policy_that_became_stricter_counts_for_rounds_dealt_before(
+    machines: list[_Machine], condition: str, name: str
+) -> None:
+    """Its `minimum`, and what it asks of the committee, also of rounds that were dealt ahead."""
+
+    def hand(message: Message, answer: Message) -> Message:
+        record = message.content.config_records[RECORD]
+        if record[Key.STAGE] == "deal" and message.metadata.dst_node_id == 12:
+            path = machines[2].folder / "policy.toml"
+            path.write_text(f"roster = 'roster.json'\nclip_norm = 1.0\n{condition}\n")
+        return answer
+
+    strategy = _run(_grid(machines, [_honest(place) for place in range(CLIENTS)], hand=hand))
+    refused = [one.name for one in strategy.incidents if one.client]
+    assert refused == [name] * bool(name)
+    assert machines[2].ledger.sums == (not name)
+
+
+@pytest.mark.parametrize(
     "frame",
     [
         b"",

@@ -101,7 +101,7 @@ def _begin(run: RunFile, options: FederateOptions) -> None:
         json_fields = {"app": str(options.app), "settings": settings.as_dict()}
         console.show(json_fields, options.as_json, list)
         return
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
         settings = replace(settings, mechanism=_place(scheme, options.out, Path(scratch)))
         _run(settings, options)
 

@@ -168,5 +168,9 @@ def renamed(names: Mapping[str, str]) -> Iterator[None]:
     try:
         yield
     except ParameterError as error:
-        parameter_name = names.get(error.parameter, error.parameter)
-        raise ParameterError(parameter_name, error.value, error.remedy) from error
+        if error.parameter not in names:
+            raise
+        renamed_error = ParameterError(names[error.parameter], error.value, error.remedy)
+        for note in getattr(error, "__notes__", ()):
+            renamed_error.add_note(note)
+        raise renamed_error from error

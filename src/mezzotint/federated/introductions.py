@@ -82,6 +82,9 @@ class Introductions:
         wanted = set(nodes)
         for node in self._clients.keys() - connected:
             del self._clients[node]
+        for number, node in list(self._late_nodes.items()):
+            if node not in connected:  # it may have lost the question
+                del self._late_nodes[number]
         asked_before = self._clients.keys() | set(self._late_nodes.values())
         unknown = sorted(wanted - asked_before)
         self._challenges |= {node: Challenge() for node in unknown}

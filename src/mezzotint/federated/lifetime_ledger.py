@@ -283,7 +283,7 @@ class LifetimeLedger:
             total_epsilon = math.inf
             if most_epsilon < math.inf:
                 total_epsilon = _total(counts, encodings, single_sum.delta)
-            if total_epsilon > most_epsilon:
+            if not total_epsilon <= most_epsilon:  # nor one that is no number
                 cost = f"epsilon {above(total_epsilon)} in all its sums"
                 raise BudgetError(f"{cost} would exceed the budget of {exactly(most_epsilon)}")
             if sum_kind.binding not in self._encodings:

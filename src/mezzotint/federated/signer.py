@@ -159,22 +159,31 @@ class Signer:
         """Check that `sum` would be answered, for this digest of the task; the description of the
         round's encoding.
         """
-        plan, encoding = self.client.expect(partners)
-        # Again: the policy may have changed since the invitation.
-        self.policy().check(read_encoding(encoding), plan)
+        plan, description, _ = self._announced(partners, self.policy())
         if plan.task != task:
             complaint = "not the model, or not the configuration, that the round was announced with"
             raise PolicyRefusal(f"model: {complaint}")
-        return encoding
+        return description
+
+    def _announced(self, partners: bytes, policy: Policy) -> tuple[RoundPlan, bytes, Encoding]:
+        """The plan under which `sum` would be answered, its encoding's description, the encoding.
+
+        The policy may have changed since the invitation: all of it is compared again.
+        """
+        plan, description = self.client.expect(partners)
+        encoding = read_encoding(description)
+        policy.check(encoding, plan)
+        if policy.roster is not None:
+            policy.trust.roster_of(plan, b"")
+            policy.trust.check(plan, len(policy.roster.members))
+        return plan, description, encoding
 
     def sum(self, partners: bytes, update: bytes | None = None, *, parameters: int) -> bytes:
         """The masked input, noted and charged; without an update (float64) that can be encoded,
         noise alone.
         """
         policy = self.policy()
-        plan, description = self.client.expect(partners)
-        encoding = read_encoding(description)
-        policy.check(encoding, plan)
+        plan, _, encoding = self._announced(partners, policy)
         # What is charged grows with them, and whoever asks could say fewer.
         if type(parameters) is not int or encoding.length(parameters) != plan.coordinates:
             raise PolicyRefusal("parameters: their number is not that of the round's plan")
