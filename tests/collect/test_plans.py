@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,44 @@ def test_where_a_lot_is_better_than_a_split() -> None:
     assert "asking" not in memoised.as_dict()
 
 
+@pytest.mark.parametrize("confidence", [0.8, 0.95, 0.999])
+@pytest.mark.parametrize("epsilon", [1e-3, 0.1, 1.0, 8.0])
+def test_no_effect_is_seen_no_more_often_than_the_level_allows(
+    epsilon: float, confidence: float
+) -> None:
+    """Widths that were cut to the range made one person enough at every small epsilon."""
+    for levels in (2, 4):
+        question = Question(estimand="difference", levels=levels, confidence=confidence)
+        for people in (1, 2, 19, 100, 10**4, 10**8):
+            power = question.power(epsilon, people, 1e-12)
+            assert power <= (1 - confidence) * (2 if people < 100 else 1)
+    least = collect.plan(
+        "difference", epsilon=epsilon, effect=0.1, power=0.5, confidence=confidence, levels=2
+    )
+    assert least.half_width == pytest.approx(0.1, rel=0.1)  # seen every other time: as wide
+
+
+@pytest.mark.slow
+def test_the_planned_power_is_that_of_draws() -> None:
+    """500 runs at a small epsilon, all inputs of the greatest variance; 5 standard errors."""
+    planned = collect.plan("difference", epsilon=0.1, effect=0.5, power=0.8, levels=2)
+    assert planned.mechanism is not None
+    half = planned.people // 2
+    rng = np.random.default_rng(5)
+    ones = [0.75, 0.25]
+    seen, runs = 0, 500
+    for _ in range(runs):
+        parts = []
+        for share in ones:
+            codes = planned.mechanism.privatize((rng.random(half) < share) * 1.0, rng=rng)
+            counts = collect.CodeCounts.from_codes(codes, mechanism=planned.mechanism)
+            group = collect.Group(counts=counts, weights=counts.counts, squares=counts.counts)
+            parts.append(collect.parts_of(group)["mean"])
+        seen += collect.difference(*parts).low > 0
+    assert planned.power is not None
+    assert seen / runs == pytest.approx(planned.power, abs=5 * math.sqrt(0.16 / runs))
+
+
 def test_power_by_the_normal_formula() -> None:
     """The chance that the planned interval excludes 0, two-sided; people for it, and back."""
     planned = collect.plan("difference", epsilon=1.0, effect=0.1, power=0.8, levels=2)
@@ -231,7 +270,10 @@ def test_what_a_table_leaves_open_is_told_apart() -> None:
     planned = collect.plan("share", above=0.3, mechanism=KRR8, people=10**6, inputs=BETA)
     assert planned.identified is not None
     assert 0.05 < planned.identified < planned.half_width
-    with pytest.raises(InfeasibleError, match="the table leaves more open"):
+    with pytest.raises(
+        InfeasibleError,
+        match=r"reach a half width of 0.* and no more can be asked; use a table made",
+    ):
         collect.plan("share", above=0.3, mechanism=KRR8, half_width=0.01, inputs=BETA)
 
 
@@ -270,8 +312,31 @@ def test_pairs_cost_both_reports() -> None:
 def test_totals_and_slopes_and_quantiles_are_planned() -> None:
     total = collect.plan("total", mechanism=RR100, inputs=BETA, population=20_000, people=2500)
     assert 300 < total.half_width < 3000
-    with pytest.raises(ParameterError, match="are not there"):
-        collect.plan("total", mechanism=RR100, inputs=BETA, population=100, people=2500)
+    asked: dict[str, Any] = {"inputs": BETA, "population": 20_000}
+    with pytest.raises(ParameterError, match="people=20001: at most 20,000 can be asked"):
+        collect.plan("total", mechanism=RR100, people=20_001, **asked)
+    weights = np.linspace(1, 3, BETA.size)
+    most = math.floor(20_000 * np.mean(1 / weights))
+    with pytest.raises(ParameterError, match=f"at most {most:,} can be asked"):
+        collect.plan("total", mechanism=RR100, people=most + 1, weights=weights, **asked)
+    # Everybody leaves a width; a plan reaches just that, and names it where it cannot.
+    everybody = collect.plan("total", mechanism=RR100, people=20_000, **asked).half_width
+    with pytest.raises(InfeasibleError, match="20,000 people reach a half width of") as refused:
+        collect.plan("total", mechanism=RR100, half_width=everybody / 2, **asked)
+    (named,) = re.findall(r"half width of ([0-9.]+) at epsilon", str(refused.value))
+    assert everybody <= float(named) <= everybody * (1 + 1e-5)
+    assert collect.plan("total", mechanism=RR100, half_width=float(named), **asked).people <= 20_000
+    bit: dict[str, Any] = {
+        "mechanism": lambda epsilon: families.randomized_response(lower=0, upper=1, epsilon=epsilon)
+    }
+    with pytest.raises(InfeasibleError, match="use a larger epsilon, or a larger half_width"):
+        collect.plan("total", epsilon=1.0, half_width=1e-3, **asked, **bit)
+    with pytest.raises(
+        InfeasibleError, match=r"2,000 people reach a half width of .* at epsilon 20"
+    ):
+        collect.plan("total", people=2000, half_width=1e-3, **asked, **bit)
+    with pytest.raises(InfeasibleError, match=r"20 people reach a power of 0\.0"):
+        collect.plan("difference", people=20, effect=0.01, power=0.9, **bit)
     slope = collect.plan(
         "slope",
         mechanism=lambda epsilon: families.k_randomized_response(
@@ -358,7 +423,10 @@ def test_people_for_tables_without_epsilon_and_without_information() -> None:
     assert planned.half_width <= 0.05
     half = [[2**31, 2**31]] * 2
     constant = Mechanism(knots=[0.0, 1.0], levels=[0.0, 1.0], weights=half)
-    with pytest.raises(InfeasibleError, match="the table leaves more open"):
+    with pytest.raises(
+        InfeasibleError,
+        match=r"reach a half width of 0.* and no more can be asked; use a table made",
+    ):
         collect.people_for(constant, 0.1)
 
 

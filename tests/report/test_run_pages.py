@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -375,6 +376,11 @@ def test_the_profile_of_two_records_is_the_closed_form(
             "Smoothed differential privacy",
             1,
         ),
+        (
+            "own --mechanism plurality --n 6 --vertices 0.3,0.6 --sampled 4 --ratio 2",
+            "Smoothed differential privacy",
+            0,
+        ),
         ("gradients --n 16 --epsilon 1 --draws 2", "Smoothed differential privacy", 0),
         ("elections --set national", "Smoothed privacy of elections", 1),
         (
@@ -402,6 +408,30 @@ def test_every_smoothed_verb_has_its_page(
     assert len(html_page(page).encode()) < 150_000
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--mechanism plurality --n 6 --vertices 0.3,0.6 --sampled 4 --ratio 2",
+        "--mechanism f.py:f --n 4 --vertices 0.5,0.3,0.2;0.4,0.4,0.2 --epsilon 0.5",
+        "--mechanism borda --ballots abc,bca,cab --n 4 --vertices 0.5,0.3,0.2 --epsilon 0.5",
+    ],
+)
+def test_a_page_about_a_mechanism_of_ones_own_gives_its_command(
+    words: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "f.py").write_text("def f(histogram):\n    return {histogram: 1}\n")
+    stored = _printed(capsys, tmp_path / "own.json", "own", *words.split())
+    page = page_of(stored)
+    assert f"of them seen by {words.split()[1]}: " in page.summary
+    command = shlex.split(page.sections[-1].code)
+    assert command[:3] == ["mezzotint", "smoothed", "own"]
+    again = json.loads(_printed(capsys, tmp_path / "again.json", *command[2:]).read_text())
+    before = json.loads(stored.read_text())
+    del again["seconds"], before["seconds"]
+    assert again == before
+
+
 def test_powers_of_ten_are_rounded_up() -> None:
     assert power("-inf") == "0"
     assert power(-31.9218) == "10^-31.92"
@@ -424,6 +454,19 @@ def test_other_files_are_refused(name: str, text: str, complaint: str, tmp_path:
     (tmp_path / name).write_text(text, encoding="utf-8")
     with pytest.raises(FileFormatError, match=complaint):
         page_of(tmp_path / name)
+
+
+def test_claims_and_codebooks_name_the_verbs_that_show_them(tmp_path: Path) -> None:
+    ranked_codebook(dimension=8, epsilon=4.0, bits=3).save(tmp_path / "code.json")
+    release = privacy.Release(mechanism=rqm(levels=4, extension=1.0, q=0.4), delta=1e-6)
+    proved, proof = privacy.prove(release)
+    proved.save(tmp_path / "claim.json", proof)
+    with pytest.raises(
+        FileFormatError, match="has no page; mezzotint show describes it, mezzotint"
+    ):
+        page_of(tmp_path / "code.json")
+    with pytest.raises(FileFormatError, match="has no page; mezzotint verify checks it"):
+        page_of(tmp_path / "claim.json")
 
 
 def test_only_reports_have_columns(folder: Path) -> None:

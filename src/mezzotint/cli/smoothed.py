@@ -359,9 +359,10 @@ def _distribution(text: str) -> Any:
     try:
         mean, deviation = (float(parameter) for parameter in parameters.split(":"))
         return kinds[kind](mean, deviation)
-    except (KeyError, ValueError) as error:
-        if isinstance(error, ParameterError):
-            raise
+    except ParameterError as error:
+        remedy = f"its {error.parameter} {error.remedy}"
+        raise ParameterError("distribution", text, remedy) from None
+    except (KeyError, ValueError):
         raise ParameterError(
             "distribution", text, "give gaussian:0:0.12 or laplace:0.2:0.12"
         ) from None

@@ -33,14 +33,11 @@ from mezzotint.core.errors import (
 )
 from mezzotint.core.kinds import checked
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.records import JsonObject, Record, above, confidence_percent
+from mezzotint.core.records import JsonObject, Record, above, below, confidence_percent
 from mezzotint.core.types import FloatArray
 from mezzotint.privacy.accounting import table_line
 
 Strategy = Literal["one question", "split", "lot", "memoised"]
-
-
-MOST_PEOPLE = 10**12
 
 
 EPSILON_STEP = 1e-6
@@ -423,30 +420,40 @@ class Goal:
         return self._shortfall(epsilon, people) <= 0
 
     @property
-    def _finer_table(self) -> str:
-        """A table that leaves less open."""
+    def _better_table(self) -> str:
+        """A table that leaves less open, or less to chance."""
         question = self.question
+        if question.population is not None and self.fixed is None:
+            return "a larger epsilon"
         if question.estimand == "quantile" and question.tables is None:
             return f"one of more cells than {question.levels} (--levels)"
         return "a table made for this estimand"
 
     def people(self, epsilon: float) -> int:
         """The least number of people: doubled until it is enough, then halved in."""
-        enough = 2
-        short = 1
+        most = self.question.most_people
+        enough = min(2, most)
+        short = 0
         while not self.reached(epsilon, enough):
-            if enough >= MOST_PEOPLE:
-                remedy = f"use {self._finer_table}, or a larger half_width"
+            if enough == most:
+                wish = "a larger half_width" if self.half_width is not None else "a smaller power"
                 raise InfeasibleError(
-                    f"plan: not even {MOST_PEOPLE:,} people are enough: the table leaves more open; "
-                    f"{remedy}"
+                    f"plan: {self._best(epsilon, most)}, and no more can be asked; use "
+                    f"{self._better_table}, or {wish}"
                 )
             short = enough
-            enough = 2 * enough
-        if enough == 2 and self.reached(epsilon, 1):
-            return 1
+            enough = min(2 * enough, most)
         between = range(short + 1, enough)
         return short + 1 + bisect_left(between, True, key=lambda n: self.reached(epsilon, n))
+
+    def _best(self, epsilon: float, people: int) -> str:
+        """What so many people reach at an epsilon, in words."""
+        option = self.asking.options(self.question, epsilon, people)[0]
+        best = f"a half width of {above(option.half_width)}"
+        if self.effect is not None:
+            power = self.question.power(option.report_epsilon, option.people, self.effect)
+            best = f"a power of {below(power)}"
+        return f"{people:,} people reach {best} at epsilon {above(epsilon)}"
 
     def epsilon(self, people: int) -> float:
         """The least epsilon on a ladder that is enough, then closed in on: widths need not fall in
@@ -464,9 +471,9 @@ class Goal:
         else:
             remedy = "ask more people"
             if self.question.estimand == "quantile":
-                remedy += f", or use {self._finer_table}"
+                remedy += f", or use {self._better_table}"
             raise InfeasibleError(
-                f"plan: no epsilon up to {MOST_EPSILON:g} is enough for {people:,} people; {remedy}"
+                f"plan: {self._best(MOST_EPSILON, people)}, and more is of no use; {remedy}"
             )
         if short is None:
             return enough

@@ -68,6 +68,9 @@ MOST_EPSILON = 20.0
 """Of a report: beyond it there is no noise left to save."""
 
 
+MOST_PEOPLE = 10**12
+"""That a plan asks."""
+
 TABLES_KEPT = 128
 """Tables that are kept: a search for a number of people asks for the same one again and again."""
 
@@ -94,6 +97,10 @@ ROUNDINGS = 2.0**-50
 """What a budget may be below the cost of its reports: a product and a quotient, rounded."""
 
 
+SUM_ERROR = 2.0**-40
+"""More than the relative error of a sum of weights."""
+
+
 LISTED = 0.9
 """Of the power of a heavy hitter: that no category which is not listed gets more support than is
 planned for.
@@ -102,6 +109,9 @@ planned for.
 
 HITTERS_POWER = 0.8
 """The chance that a heavy hitter of the least share is listed as certain."""
+
+LEAST_GROUP = 10
+"""People of a group from whom on a difference has a power."""
 
 PAIRS = ("slope", "cell")
 """Estimands about two columns of the same record: each person gives two reports."""
@@ -433,9 +443,12 @@ class Question:
             (people - first_people, second),
         ]
 
-    def _difference(self, epsilon: float, people: float) -> Interval:
-        """Of the means of two groups of `first_share` of the people and the rest."""
+    def _difference(self, epsilon: float, people: float, *, cut: bool = True) -> Interval:
+        """Of the means of two groups of `first_share` of the people and the rest; `cut` to what is
+        possible.
+        """
         mechanism = self.table(epsilon)
+        bounds = (mechanism.lower, mechanism.upper) if cut else (-math.inf, math.inf)
         parts: list[Part] = []
         for number, inputs in self._groups(people):
             group_part = Part.of(
@@ -443,18 +456,24 @@ class Question:
                 Sums.of_counts(number * expected_shares(mechanism, inputs)),
                 confidence=self.confidence,
                 bias=mechanism.max_bias,
-                bounds=(mechanism.lower, mechanism.upper),
+                bounds=bounds,
                 n=math.ceil(number),
             )
             parts.append(group_part)
         return difference(*parts)
 
     def power(self, epsilon: float, people: float, effect: float) -> float:
-        """Chance that the interval of the difference excludes 0, where it is `effect`."""
+        """Chance that the interval of the difference excludes 0, where it is `effect`: by the normal
+        law, which says nothing of a few people, who are given none.
+        """
         mechanism = self.table(epsilon)
-        half = self.half_width(epsilon, people)
+        # An interval that is cut to what is possible is narrower, but excludes 0 no more often.
+        whole = self._difference(epsilon, people, cut=False)
+        half = (whole.high - whole.low) / 2
         variance = 0.0
         for number, inputs in self._groups(people):
+            if number < LEAST_GROUP:
+                return 0.0
             shares = expected_shares(mechanism, inputs)
             deviations = mechanism.levels - float(shares @ mechanism.levels)
             variance += float(shares @ deviations**2) / number
@@ -479,21 +498,38 @@ class Question:
         """Of a population, from people asked in proportion to 1 / weight."""
         assert self.inputs is not None
         assert self.population is not None
-        mechanism = self.table(epsilon)
-        relative = np.ones(self.inputs.size) if self.weights is None else self.weights
-        chances = people / self.population / relative / np.mean(1 / relative)
-        if chances.max() > 1:
-            remedy = "so many of some weight are not there to be asked"
+        if people > self.most_people:
+            remedy = f"at most {self.most_people:,} can be asked: then all of the least weight are"
             raise ParameterError("people", people, remedy)
+        mechanism = self.table(epsilon)
+        relative = self._relative_weights
+        chances = people / self.population / relative / np.mean(1 / relative)
         codes = self.population / self.inputs.size * mechanism.pmf(self.inputs)
         counts = np.rint(chances @ codes).astype(np.int64)
+        # Rounded counts may be more than everybody, whose weights are at least 1.
+        whole = max(1.0, (1 + SUM_ERROR) * counts.sum() / codes.sum())
         sample = Group(
             counts=CodeCounts(mechanism=mechanism, counts=counts),
-            weights=codes.sum(axis=0),
-            squares=(1 / chances) @ codes,
+            weights=whole * codes.sum(axis=0),
+            squares=whole * ((1 / chances) @ codes),
             heaviest=float(1 / chances.min()),
         )
         return total(sample, confidence=self.confidence)
+
+    @property
+    def _relative_weights(self) -> FloatArray:
+        """(n,) the weights of the inputs of a total, to each other."""
+        assert self.inputs is not None
+        return np.ones(self.inputs.size) if self.weights is None else self.weights
+
+    @property
+    def most_people(self) -> int:
+        """How many can be asked: of a population, until all of the least weight are."""
+        if self.population is None:
+            return MOST_PEOPLE
+        relative = self._relative_weights
+        most = math.floor(self.population * float(np.mean(1 / relative) * relative.min()))
+        return max(1, most)
 
     def _hitters(self, epsilon: float, people: float) -> Interval:
         """From 0 to twice the least share that is found with certainty: its half width is that

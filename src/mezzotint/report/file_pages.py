@@ -9,6 +9,7 @@ from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import parse_object, read_object
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.types import AnyPath
+from mezzotint.kernel.claim import FORMAT as CLAIM_FORMAT
 from mezzotint.report.contents import Page
 from mezzotint.report.federated_pages import LEDGER, REPORT, SETTINGS, federated_page
 from mezzotint.report.mechanism_pages import mechanism_page
@@ -23,6 +24,9 @@ TRAINING_LOG = "log.jsonl"
 
 RUN_LEDGER = "mezzotint-federated-ledger"
 """The format of the ledger of a federated run."""
+
+RANKS = "ranks"
+"""The kind of a codebook's file."""
 
 LONGEST_HEADER = 1 << 16
 """Bytes that the first line of a ledger may have."""
@@ -77,6 +81,11 @@ def page_of(source: AnyPath, *, column: str | None = None, confidence: float = 0
         return reports_page(source, confidence=confidence)
     if "verb" in keys:
         return smoothed_page(source)
+    verbs = "mezzotint verify checks it"
+    if document.get("kind") == RANKS:
+        verbs = "mezzotint show describes it, mezzotint verify checks it"
+    if document.get("kind") == RANKS or document.get("format") == CLAIM_FORMAT:
+        raise FileFormatError(f"{source.name}: has no page; {verbs}")
     if document.get("format") != FORMAT:
         raise FileFormatError(f"{source.name}: not a file with a page; see mezzotint report --help")
     return mechanism_page(Mechanism.load(source), file=source.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -271,8 +272,11 @@ def _expected_page(facts: JsonObject) -> Page:
             f"{power(low_exponent, rounded=math.floor)} to {power(high_exponent)}; no guarantee"
         )
         delta_text = f"{power(facts['log10_delta'])} ({interval})"
+    seen_by = "published"
+    if facts["verb"] == "own":
+        seen_by = f"seen by {chosen_options['mechanism']}"
     summary = (
-        f"{records:,} records that follow the model, {facts['sampled']:,} of them published: "
+        f"{records:,} records that follow the model, {facts['sampled']:,} of them {seen_by}: "
         f"expected delta {delta_text} at epsilon {above(epsilon)} ({basis('model')}); the worst "
         f"database has {power(facts['log10_worst_case'])}."
     )
@@ -362,20 +366,40 @@ def _page_of(
         arguments["distributions"] = "[...]"
     argument_text = ", ".join(f"{name}={value}" for name, value in arguments.items())
     function = {"gradients": "expected_gradients"}.get(facts["verb"], facts["verb"])
+    code = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})"
+    if facts["verb"] == "own":  # a function in a file has no name in an expression
+        code = _command(_asked(facts)[0])
     check = Section(
         title="How to verify it",
         words=(
             "The values are exact sums of rationals, or bounds of them. This gives them again:",
         ),
-        code=f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})",
+        code=code,
     )
     return Page(title=title, summary=summary, sections=(result, check))
+
+
+def _command(asked: JsonObject) -> str:
+    """The command line that gives a result again."""
+    words = ["mezzotint", "smoothed", "own"]
+    for name, value in asked.items():
+        words += [f"--{name.replace('_', '-')}", shlex.quote(_typed(value))]
+    return " ".join(words)
+
+
+def _typed(value: Any) -> str:
+    """A value as it is typed: lists by commas, lists of lists by semicolons."""
+    if not isinstance(value, list):
+        return str(value)
+    separator = ";" if isinstance(value[0], list) else ","
+    return separator.join(map(_typed, value))
 
 
 PAGES: dict[str, Callable[[JsonObject], Page]] = {
     "profile": _profile_page,
     "utility": _utility_page,
     "expected": _expected_page,
+    "own": _expected_page,
     "gradients": _expected_page,
     "elections": _elections_page,
 }
