@@ -276,6 +276,37 @@ def test_delivered_code_cannot_have_fewer_parameters_charged_than_are_summed(
     assert machines[0].ledger.sums == 0
 
 
+def test_delivered_code_that_asks_in_many_threads_gets_one_sum(machines: list[_Machine]) -> None:
+    honest, sums = SecureUpdates(), []
+
+    def mod(message: Message, context: Context, call_next: Any) -> Message:
+        record = message.content.config_records[RECORD]
+        if record[Key.STAGE] != "sum":
+            return honest(message, context, call_next)
+        payload = bytes(record[Key.PAYLOAD])  # type: ignore[arg-type]
+
+        def ask(update: bytes) -> None:
+            signer = RemoteSigner(path=machines[0].socket)
+            with contextlib.suppress(SignerRefusal):
+                sums.append(signer.ask("sum", payload, update, parameters=SIZE))
+
+        threads = [
+            threading.Thread(target=ask, args=(np.full(SIZE, float(number)).tobytes(),))
+            for number in range(8)
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return reply(message, {Key.PAYLOAD: sums[0]})
+
+    thief = ClientApp(mods=[mod])
+    thief.train()(lambda message, context: message)
+    strategy = _run(_grid(machines, [thief, *map(_honest, range(1, CLIENTS))]))
+    assert strategy.counted == CLIENTS
+    assert len(sums) == machines[0].ledger.sums == 1
+
+
 def test_the_files_of_a_signer_are_for_its_user_alone(machines: list[_Machine]) -> None:
     for machine in machines[:1]:
         records = machine.folder / "records"
