@@ -25,6 +25,12 @@ if TYPE_CHECKING:
     from mezzotint.vectors import RankedCodebook
 
 
+_MULTIPLIER_ROUNDING = 1 + 2.0**-40
+"""Float64 errors of a noise multiplier, with room: noise planned for exactly what a policy asks for
+is not refused.
+"""
+
+
 def _is_setting(value: object) -> bool:
     """Whether a node's configuration may hold it."""
     return isinstance(value, str | int | float | bool)
@@ -212,7 +218,7 @@ class Policy:
             rule = "evaluate_noise_multiplier"
             required = self.evaluate_noise_multiplier
         multiplier = encoding.noise_multiplier(max(0, plan.minimum - self.trust.corrupted_of(plan)))
-        if not required <= multiplier < math.inf:
+        if not required <= multiplier * _MULTIPLIER_ROUNDING < math.inf:
             wanted = (
                 f"wants {exactly(required)}"
                 if required < math.inf
