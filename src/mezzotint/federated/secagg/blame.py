@@ -14,6 +14,7 @@ from typing import Literal, final
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import read_object, write_text
+from mezzotint.core.records import JsonObject
 from mezzotint.federated.secagg import masks, messages
 from mezzotint.federated.secagg.client import mask_key_from_seed
 from mezzotint.federated.secagg.masks import signed
@@ -41,7 +42,8 @@ def restored(
         actual = masks.commitment(secret, plan=plan.base, owner=owner, holder=owner, kind=b"seed")
     else:
         promised = deal.mask
-        actual = masks.public_bytes(mask_key_from_seed(secret, plan, owner))
+        mask_key = mask_key_from_seed(secret, plan, owner)
+        actual = masks.public_bytes(mask_key)
     if actual != promised:
         return None
     return secret
@@ -51,7 +53,9 @@ def is_promised(
     share: bytes, portion: Portion, plan: RoundPlan, *, owner: int, holder: int, kind: Kind
 ) -> bool:
     """Whether a share is the one that its dealer committed to."""
-    promised = portion.of_self if kind == "self" else portion.of_key
+    promised = portion.of_key
+    if kind == "self":
+        promised = portion.of_self
     actual = masks.commitment(share, plan=plan.base, owner=owner, holder=holder, kind=kind.encode())
     return actual == promised
 
@@ -87,13 +91,15 @@ class Blame:
             deal, seed_commitment = messages.read_dealing(self.dealing, plan)
         except ProtocolError as error:
             raise ParameterError("blame", "the dealing", f"is not of this plan: {error}") from None
-        if not signed(self.identity, deal.signature, deal.statement(plan)):
+        statement = deal.statement(plan)
+        if not signed(self.identity, deal.signature, statement):
             raise ParameterError("blame", "the dealing", "was not signed by this client")
         if len(self.shares) < plan.quorum:
             raise ParameterError("blame", f"{len(self.shares)} shares", f"{plan.quorum} are needed")
         for holder, share in self.shares.items():
             self._check_share(share, holder, deal.index, plan)
-        if restored(plan, deal, seed_commitment, self.kind, self.shares) is not None:
+        secret = restored(plan, deal, seed_commitment, self.kind, self.shares)
+        if secret is not None:
             raise ParameterError(
                 "blame", "the shares", "fit together; nothing is wrong with this dealing"
             )
@@ -110,12 +116,11 @@ class Blame:
 
     def save(self, path: Path) -> None:
         """Write the file, replacing one that exists."""
-        document = {
-            "format": _FORMAT,
-            **{field_name: getattr(self, field_name).hex() for field_name in _BYTE_FIELDS},
-            "kind": self.kind,
-            "shares": {str(holder): share.hex() for holder, share in self.shares.items()},
-        }
+        document: JsonObject = {"format": _FORMAT}
+        for field_name in _BYTE_FIELDS:
+            document[field_name] = getattr(self, field_name).hex()
+        document["kind"] = self.kind
+        document["shares"] = {str(holder): share.hex() for holder, share in self.shares.items()}
         write_text(path, json.dumps(document), overwrite=True)
 
     @classmethod
@@ -123,13 +128,14 @@ class Blame:
         """The blame in a file, not checked; FileFormatError for another file."""
         document = read_object(path)
         try:
-            if document["format"] != _FORMAT or document["kind"] not in ("self", "key"):
+            kind = document["kind"]
+            if document["format"] != _FORMAT or kind not in ("self", "key"):
                 raise ValueError("another format")
             byte_fields = {name: bytes.fromhex(document[name]) for name in _BYTE_FIELDS}
-            shares = {
-                int(holder): bytes.fromhex(share) for holder, share in document["shares"].items()
-            }
-            return cls(**byte_fields, kind=document["kind"], shares=shares)
+            shares: dict[int, bytes] = {}
+            for holder, share in document["shares"].items():
+                shares[int(holder)] = bytes.fromhex(share)
+            return cls(**byte_fields, kind=kind, shares=shares)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file_name = Path(path).name
             raise FileFormatError(f"{file_name}: not a proof of blame ({error})") from None

@@ -30,6 +30,7 @@ from mezzotint.federated.secagg.masks import (
     commitment,
     derive,
     pair_purpose,
+    pair_sign,
     public_bytes,
     reduced,
     seal,
@@ -98,8 +99,9 @@ class _Round:
     @property
     def last(self) -> bool:
         """Whether this client has answered everything."""
-        is_member = self.index < self.plan.members
-        stages = messages.STAGES if is_member else _STAGES_OF_ALL
+        stages = _STAGES_OF_ALL
+        if self.index < self.plan.members:
+            stages = messages.STAGES
         return self.done == len(stages)
 
 
@@ -131,9 +133,13 @@ class Client:
     """
 
     def __init__(self, *, identity: bytes | None = None, trust: Trust | None = None) -> None:
-        self._secret = os.urandom(32) if identity is None else identity
-        self._identity = Ed25519PrivateKey.from_private_bytes(self._secret)
-        self.trust = Trust() if trust is None else trust
+        if identity is None:
+            identity = os.urandom(32)
+        if trust is None:
+            trust = Trust()
+        self._secret = identity
+        self._identity = Ed25519PrivateKey.from_private_bytes(identity)
+        self.trust = trust
         self._last: dict[str, int] = {}
         self._rounds: dict[bytes, _Round] = {}
 
@@ -198,7 +204,8 @@ class Client:
         dealing = self._dealing(current)
         self._rounds[messages.tag_of(dealing)] = current
         if len(self._rounds) > _MOST_ROUNDS:
-            del self._rounds[next(iter(self._rounds))]
+            earliest_tag = next(iter(self._rounds))
+            del self._rounds[earliest_tag]
         return dealing
 
     def _count_round(self, plan: RoundPlan) -> None:
@@ -220,21 +227,24 @@ class Client:
         self_shares = split(current.self_seed, plan.members, plan.quorum)
         key_shares = split(current.mask_seed, plan.members, plan.quorum)
         portions: list[Portion] = []
-        for holder, (of_self, of_key) in enumerate(zip(self_shares, key_shares, strict=True)):
+        for holder in range(plan.members):
+            self_share = self_shares[holder]
+            key_share = key_shares[holder]
             holder_channel = current.cohort[holder].channel
             portion_key = _portion_key(channel, holder_channel, plan, index, holder)
             about = pair_purpose(plan.base, index, holder)
             portion = Portion(
-                sealed=seal(portion_key, of_self + of_key, about=about),
-                of_self=_share_commitment(of_self, plan, index, holder, b"self"),
-                of_key=_share_commitment(of_key, plan, index, holder, b"key"),
+                sealed=seal(portion_key, self_share + key_share, about=about),
+                of_self=_share_commitment(self_share, plan, index, holder, b"self"),
+                of_key=_share_commitment(key_share, plan, index, holder, b"key"),
             )
             portions.append(portion)
         seed_commitment = _share_commitment(current.self_seed, plan, index, index, b"seed")
         its_contents = messages.contents(seed_commitment, portions)
+        mask_key = mask_key_from_seed(current.mask_seed, plan, index)
         unsigned = Deal(
             index=index,
-            mask=public_bytes(mask_key_from_seed(current.mask_seed, plan, index)),
+            mask=public_bytes(mask_key),
             channel=public_bytes(channel),
             coins=current.coins,
             contents=hashlib.sha256(its_contents).digest(),
@@ -273,12 +283,12 @@ class Client:
             private = mask_key_from_seed(current.mask_seed, plan, index)
             for partner, deal in deals.items():
                 pair_key = pair_mask_key(private, deal.mask, plan, index, partner)
-                sign_of_pair = 1 if index < partner else -1
-                add_mask(masked_words, pair_key, sign=sign_of_pair)
+                add_mask(masked_words, pair_key, sign=pair_sign(index, partner))
             dealers = bitmap(dealt, plan)
             statement = messages.masks_statement(plan, index, current.coins, dealers, deals)
             signature = sign(self._identity, statement)
-            packed = pack_words(reduced(masked_words, plan.bits), plan.bits)
+            residues = reduced(masked_words, plan.bits)
+            packed = pack_words(residues, plan.bits)
             answer = messages.masked(plan, signature, packed)
             current.dealt = dealt
             current.mask_seed = b""
@@ -321,7 +331,8 @@ class Client:
 
     def _signed_agreement(self, current: _Round) -> bytes:
         statement = _certificate_statement(current)
-        return messages.agreement(current.plan, sign(self._identity, statement))
+        signature = sign(self._identity, statement)
+        return messages.agreement(current.plan, signature)
 
     def open(self, certificate: bytes) -> bytes:
         """Answer a quorum's signatures with one share of every dealer, as far as they can be
@@ -432,7 +443,8 @@ class Client:
             client._last = document["last"]
             for saved_round in document["rounds"]:
                 current = _from_plain(saved_round)
-                round_tag = messages.tag_of(messages.header("deal", current.plan))
+                header = messages.header("deal", current.plan)
+                round_tag = messages.tag_of(header)
                 client._rounds[round_tag] = current
         except (LookupError, TypeError, ValueError) as error:
             raise FileFormatError(f"saved client: cut or edited ({error})") from None
@@ -446,7 +458,8 @@ def _check_partners(current: _Round, dealt: frozenset[int], deals: Mapping[int, 
         raise TooFewClients(
             "sum", f"{len(dealt)} clients dealt, the plan's minimum is {plan.minimum}"
         )
-    dealing_picks = messages.picked(current.coins, plan, current.index) & dealt
+    picks = messages.picked(current.coins, plan, current.index)
+    dealing_picks = picks & dealt
     if len(dealing_picks) < plan.least:
         raise TooFewClients(
             "sum", f"{len(dealing_picks)} of this client's picks dealt, {plan.least} are needed"
@@ -464,7 +477,8 @@ def _check_partners(current: _Round, dealt: frozenset[int], deals: Mapping[int, 
             raise SwappedKey("sum", f"client {partner} did not sign this key", (partner,))
         if partner in dealing_picks:
             continue
-        if current.index not in messages.picked(deal.coins, plan, partner):
+        partner_picks = messages.picked(deal.coins, plan, partner)
+        if current.index not in partner_picks:
             raise UnknownSender("sum", f"client {partner} did not pick this client", (partner,))
 
 
@@ -484,14 +498,16 @@ def _check_survivors(
         )
     picks = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
     for dealer, dealer_coins in coins.items():
-        picks[dealer] = compact(messages.picked(dealer_coins, plan, dealer))
+        dealer_picks = messages.picked(dealer_coins, plan, dealer)
+        picks[dealer] = compact(dealer_picks)
     partners = mask_partners(sorted(current.dealt), picks)
     dealers = bitmap(current.dealt, plan)
     for survivor, signature in signatures.items():
         statement = messages.masks_statement(
             plan, survivor, coins[survivor], dealers, partners[survivor]
         )
-        if not signed(current.cohort[survivor].identity, signature, statement):
+        identity = current.cohort[survivor].identity
+        if not signed(identity, signature, statement):
             raise InconsistentLists(
                 stage,
                 f"client {survivor} did not mask among these dealers, with all of them",
@@ -515,7 +531,8 @@ def _check_certificate(current: _Round, signatures: BytesByClient) -> None:
             raise UnknownSender(
                 "open", f"client {member} is not a member of the committee", (member,)
             )
-        if not signed(current.cohort[member].identity, signature, statement):
+        identity = current.cohort[member].identity
+        if not signed(identity, signature, statement):
             raise SwappedKey("open", f"member {member} did not sign these survivors", (member,))
     if len(signatures) < plan.quorum:
         raise TooFewClients(
@@ -564,10 +581,12 @@ def _portion_key(
 
 
 def _to_plain(current: _Round) -> JsonObject:
+    invitation = messages.invitation(current.plan, current.index)
+    cards = [card.to_bytes() for card in current.cohort]
     plain: JsonObject = {
-        "invitation": messages.invitation(current.plan, current.index).hex(),
+        "invitation": invitation.hex(),
         "done": current.done,
-        "cohort": b"".join(card.to_bytes() for card in current.cohort).hex(),
+        "cohort": b"".join(cards).hex(),
     }
     for field_name in _BYTE_FIELDS:
         plain[field_name] = getattr(current, field_name).hex()
@@ -577,12 +596,13 @@ def _to_plain(current: _Round) -> JsonObject:
 
 
 def _from_plain(plain: JsonObject) -> _Round:
-    plan, index, _ = messages.read_invitation(bytes.fromhex(plain["invitation"]))
+    invitation = bytes.fromhex(plain["invitation"])
+    plan, index, _ = messages.read_invitation(invitation)
     cards = Reader(bytes.fromhex(plain["cohort"]), "deal")
-    cohort = tuple(Card.from_reader(cards) for _ in range(plan.clients))
+    cohort = [Card.from_reader(cards) for _ in range(plan.clients)]
     fields: JsonObject = {"done": plain["done"]}
     for field_name in _BYTE_FIELDS:
         fields[field_name] = bytes.fromhex(plain[field_name])
     for field_name in _SET_FIELDS:
         fields[field_name] = frozenset(plain[field_name])
-    return _Round(plan=plan, index=index, cohort=cohort, **fields)
+    return _Round(plan=plan, index=index, cohort=tuple(cohort), **fields)

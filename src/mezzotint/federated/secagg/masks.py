@@ -13,6 +13,7 @@ the field.
 from __future__ import annotations
 
 import hashlib
+import math
 import secrets
 from collections.abc import Mapping
 from functools import lru_cache
@@ -47,15 +48,31 @@ def add_mask(total: Words, key: bytes, *, sign: int) -> None:
     """
     stream = Keystream(key, fast_start(0))
     per_block = BLOCK * WORD_BYTES // total.itemsize
-    word_count = -(-total.nbytes // WORD_BYTES)
-    buffer = np.empty(min(BLOCK, word_count), dtype=np.uint64)
-    combine = np.add if sign > 0 else np.subtract
+    buffer_words = min(BLOCK, _word_count(total))
+    buffer = np.empty(buffer_words, dtype=np.uint64)
+    combine = np.subtract
+    if sign > 0:
+        combine = np.add
     for offset in range(0, total.size, per_block):
         block = total[offset : offset + per_block]
-        words = buffer[: -(-block.nbytes // WORD_BYTES)]
+        words = buffer[: _word_count(block)]
         stream.fill(words)
-        mask = words.view(total.dtype)[: block.size]
-        combine(block, mask, out=block)
+        mask = words.view(total.dtype)
+        combine(block, mask[: block.size], out=block)
+
+
+def _word_count(block: Words) -> int:
+    """64-bit words of a keystream that cover a block."""
+    return math.ceil(block.nbytes / WORD_BYTES)
+
+
+def pair_sign(mine: int, theirs: int) -> int:
+    """The sign with which a client adds the mask of a pair: 1 for the client of the lower index, -1
+    for the other.
+    """
+    if mine < theirs:
+        return 1
+    return -1
 
 
 def checked_integers(
@@ -81,8 +98,9 @@ def checked_integers(
 
 def reduced(total: Words, bits: int) -> Words:
     """The words modulo 2**bits."""
-    low_bits = (1 << bits) - 1
-    return np.bitwise_and(total, total.dtype.type(low_bits))
+    modulus = 2**bits
+    low_bits = total.dtype.type(modulus - 1)
+    return np.bitwise_and(total, low_bits)
 
 
 def read_words(data: bytes, bits: int, count: int, *, stage: str) -> Words:
@@ -123,7 +141,8 @@ def agree(
     small order.
     """
     try:
-        shared = private.exchange(X25519PublicKey.from_public_bytes(public))
+        public_key = X25519PublicKey.from_public_bytes(public)
+        shared = private.exchange(public_key)
     except ValueError:
         raise SwappedKey(
             stage, "a public key has no large order; nobody honest makes such a key"
@@ -142,7 +161,8 @@ def has_large_order(public: bytes) -> bool:
     same secret.
     """
     try:
-        _ANYBODY.exchange(X25519PublicKey.from_public_bytes(public))
+        public_key = X25519PublicKey.from_public_bytes(public)
+        _ANYBODY.exchange(public_key)
     except ValueError:
         return False
     return True
@@ -155,13 +175,15 @@ def pair_purpose(name: bytes, first: int, second: int) -> bytes:
 
 def seal(key: bytes, text: bytes, *, about: bytes) -> bytes:
     """Encrypt one message under a key used for nothing else."""
-    return ChaCha20Poly1305(key).encrypt(_ONE_MESSAGE, text, about)
+    cipher = ChaCha20Poly1305(key)
+    return cipher.encrypt(_ONE_MESSAGE, text, about)
 
 
 def unseal(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
     """Decrypt; None if the message was cut, changed, or meant for somebody else."""
     try:
-        return ChaCha20Poly1305(key).decrypt(_ONE_MESSAGE, sealed, about)
+        cipher = ChaCha20Poly1305(key)
+        return cipher.decrypt(_ONE_MESSAGE, sealed, about)
     except (InvalidTag, ValueError):
         return None
 
@@ -193,7 +215,8 @@ def signed(identity: bytes, signature: bytes, statement: bytes) -> bool:
     if identity in SMALL_IDENTITIES:
         return False
     try:
-        Ed25519PublicKey.from_public_bytes(identity).verify(signature, statement)
+        public_key = Ed25519PublicKey.from_public_bytes(identity)
+        public_key.verify(signature, statement)
     except (InvalidSignature, ValueError):
         return False
     return True
@@ -224,10 +247,10 @@ def combine(shares: Mapping[int, bytes], threshold: int) -> bytes | None:
     """The secret from the first `threshold` shares, by their holders' places; None if they are
     inconsistent.
     """
-    chosen = tuple(sorted(shares)[:threshold])
-    weights = _weights(chosen)
+    holders = sorted(shares)[:threshold]
+    weights = _weights(tuple(holders))
     weighted_sum = 0
-    for holder, weight in zip(chosen, weights, strict=True):
+    for holder, weight in zip(holders, weights, strict=True):
         share = int.from_bytes(shares[holder], "little")
         weighted_sum += weight * share
     secret_number = weighted_sum % PRIME
@@ -249,7 +272,8 @@ def _weights(places: tuple[int, ...]) -> tuple[int, ...]:
                 numerator = numerator * neighbour % PRIME
                 denominator = denominator * (neighbour - abscissa) % PRIME
         inverse = pow(denominator, -1, PRIME)
-        weights.append(numerator * inverse % PRIME)
+        weight = numerator * inverse % PRIME
+        weights.append(weight)
     return tuple(weights)
 
 

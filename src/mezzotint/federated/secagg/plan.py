@@ -20,12 +20,11 @@ from functools import cache, cached_property
 from typing import Literal, final, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.arguments import check_count
 from mezzotint.core.errors import InfeasibleError
 from mezzotint.core.records import JsonObject
-from mezzotint.core.types import IntArray
+from mezzotint.core.types import FloatArray, IntArray
 from mezzotint.federated.secagg.wire import PlanRefused, Reader, number
 
 SESSION_BYTES = 16
@@ -125,11 +124,12 @@ class RoundPlan:
     roster: bytes = bytes(DIGEST_BYTES)
 
     def __post_init__(self) -> None:
-        lengths = {"session": SESSION_BYTES, **dict.fromkeys(_DIGESTS, DIGEST_BYTES)}
+        lengths: dict[str, int] = {"session": SESSION_BYTES}
+        lengths |= dict.fromkeys(_DIGESTS, DIGEST_BYTES)
         for field_name, length in lengths.items():
-            actual = len(getattr(self, field_name))
-            if actual != length:
-                raise PlanRefused("plan", f"{field_name}: {actual} bytes, need {length}")
+            content: bytes = getattr(self, field_name)
+            if len(content) != length:
+                raise PlanRefused("plan", f"{field_name}: {len(content)} bytes, need {length}")
         for field_name, choices in _RULES.items():
             choice = getattr(self, field_name)
             if choice not in choices:
@@ -164,7 +164,9 @@ class RoundPlan:
         for field_name, digest in digests.items():
             if any(digest):
                 bindings.append(f"{field_name} {digest.hex()[:16]}")
-        drawing = "anew" if self.draw == "anew" else "in turn"
+        drawing = "in turn"
+        if self.draw == "anew":
+            drawing = "anew"
         return (
             f"round {self.round} of session {self.session.hex()[:16]} ({self.purpose}): {self.clients} clients, drawn "
             f"{drawing}, send {self.coordinates} integers up to {self.span} modulo 2**{self.bits}; each "
@@ -181,8 +183,9 @@ class RoundPlan:
         Picks follow from it, not from `digest`: a server that has seen the coins may still choose
         the task.
         """
-        dealt = replace(self, task=bytes(DIGEST_BYTES))
-        return hashlib.sha256(b"mezzotint base" + dealt.to_bytes()).digest()
+        without_task = replace(self, task=bytes(DIGEST_BYTES))
+        content = b"mezzotint base" + without_task.to_bytes()
+        return hashlib.sha256(content).digest()
 
     @cached_property
     def digest(self) -> bytes:
@@ -206,31 +209,23 @@ class RoundPlan:
         """Read a plan, and check it like any other."""
         if reader.take(len(_VERSION)) != _VERSION:
             raise PlanRefused("plan", "made by another protocol version")
-        session = reader.take(SESSION_BYTES)
-        values: JsonObject = {
-            field_name: reader.number(width) for field_name, width in _WIDTHS.items()
-        }
-        chosen = {field_name: reader.number(1) for field_name in _RULES}
-        if any(chosen[field_name] >= len(choices) for field_name, choices in _RULES.items()):
-            unknown = "unknown overflow rule {overflow}, draw {draw} or purpose {purpose}".format(
-                **chosen
-            )
-            raise PlanRefused("plan", unknown)
-        values |= {
-            field_name: choices[chosen[field_name]] for field_name, choices in _RULES.items()
-        }
-        return cls(
-            session=session,
-            **{field_name: reader.take(DIGEST_BYTES) for field_name in _DIGESTS},
-            **values,
-        )
+        values: JsonObject = {"session": reader.take(SESSION_BYTES)}
+        for field_name, width in _WIDTHS.items():
+            values[field_name] = reader.number(width)
+        for field_name, choices in _RULES.items():
+            choice = reader.number(1)
+            if choice >= len(choices):
+                raise PlanRefused("plan", f"unknown {field_name} {choice}")
+            values[field_name] = choices[choice]
+        for field_name in _DIGESTS:
+            values[field_name] = reader.take(DIGEST_BYTES)
+        return cls(**values)
 
 
 SECURITY_BITS = 40.0
 FAILURE_BITS = 20.0
 CORRUPTED = 0.2
 DROPPED = 0.2
-Floats = npt.NDArray[np.float64]
 
 
 @final
@@ -289,11 +284,17 @@ def plan_sum(
     check_count("corrupted", corrupted, least=0, most=clients - 1)
     check_count("dropped", dropped, least=0, most=clients - 1)
     check_count("minimum", minimum, least=2, most=clients)
-    committee_bits = security_bits if drawn_bits is None else drawn_bits
-    members, quorum = _committee(clients, corrupted, dropped, committee_bits, failure_bits + 1)
-    picks, least = _partners(clients, corrupted, dropped, minimum, security_bits, failure_bits + 1)
-    absent = _tail(clients, dropped, members, members - quorum + 1)
-    lonely = math.log2(clients) + _tail(clients - 1, dropped, picks, picks - least + 1)
+    committee_bits = security_bits
+    if drawn_bits is not None:
+        committee_bits = drawn_bits
+    half_failure_bits = failure_bits + 1
+    members, quorum = _committee(clients, corrupted, dropped, committee_bits, half_failure_bits)
+    picks, least = _partners(clients, corrupted, dropped, minimum, security_bits, half_failure_bits)
+    fatal_drop_outs = members - quorum + 1
+    absent = _tail(clients, dropped, members, fatal_drop_outs)
+    isolating_drop_outs = picks - least + 1
+    lonely_client = _tail(clients - 1, dropped, picks, isolating_drop_outs)
+    lonely = math.log2(clients) + lonely_client
     return SumParameters(
         members=members,
         quorum=quorum,
@@ -325,7 +326,8 @@ def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int)
     them.
     """
     honest = clients - corrupted
-    smaller = np.arange(1, honest // 2 + 1)  # size of the smaller of two unconnected parts
+    half = honest // 2
+    smaller = np.arange(1, half + 1)  # size of the smaller of two unconnected parts
     if smaller.size == 0:
         return -math.inf
     log_chances = _cut_off(clients, corrupted, minimum, picks, least, smaller)
@@ -334,7 +336,7 @@ def split(*, clients: int, corrupted: int, minimum: int, picks: int, least: int)
 
 def _cut_off(
     clients: int, corrupted: int, minimum: int, picks: int, least: int, smaller: IntArray
-) -> Floats:
+) -> FloatArray:
     """log2 of a bound on P(some part of each size can be cut off from a part at least as large)."""
     honest = clients - corrupted
     others = clients - 1
@@ -346,7 +348,9 @@ def _cut_off(
     avoidance = _choose(others - smaller, picks) - _choose(others, picks)
     droppable = np.minimum(clients - minimum, honest - 2 * smaller)
     isolated = _few(honest - smaller, droppable, avoidance)
-    return _choose(honest, smaller) + smaller * np.array(tails) + isolated
+    parts = _choose(honest, smaller)
+    picks_inside = smaller * np.array(tails)
+    return parts + picks_inside + isolated
 
 
 @cache
@@ -371,9 +375,11 @@ def _committee(
 ) -> tuple[int, int]:
     for members in range(1, clients + 1):
         # The first entry that is rare enough: that many corrupted members must not suffice to fork.
-        rare = np.flatnonzero(_tails(clients, corrupted, members) <= -security)
+        tails = _tails(clients, corrupted, members)
+        rare = np.flatnonzero(tails <= -security)
         honest_needed = int(rare[0])
-        quorum = max((members + honest_needed + 1) // 2, members // 2 + 1)
+        majority = members // 2 + 1
+        quorum = max((members + honest_needed + 1) // 2, majority)
         if quorum > members:
             continue
         fatal_drop_outs = members - quorum + 1
@@ -392,8 +398,9 @@ def _partners(
         least = picks + 1 - int(rare[0])
         if least < 1:
             continue
-        of_one_client = _cut_off(clients, corrupted, minimum, picks, least, np.array([1]))
-        if of_one_client[0] > -security:
+        single_client = np.array([1])
+        (of_one_client,) = _cut_off(clients, corrupted, minimum, picks, least, single_client)
+        if of_one_client > -security:
             continue  # one client alone is too easily cut off already
         of_any_part = split(
             clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least
@@ -411,7 +418,7 @@ def _infeasible(clients: int, corrupted: int, dropped: int, why: str) -> Infeasi
 
 
 @cache
-def _log_factorials(count: int) -> Floats:
+def _log_factorials(count: int) -> FloatArray:
     """log2 of 0!, 1!, ..., (count - 1)!; SciPy has them too, but its import takes a client as long
     as all else that it imports.
     """
@@ -419,7 +426,7 @@ def _log_factorials(count: int) -> Floats:
     return logs / math.log(2)
 
 
-def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
+def _choose(total: int | IntArray, chosen: int | IntArray) -> FloatArray:
     """log2 of the binomial coefficient; -inf where more are chosen than there are, or less than 0."""
     total, chosen = np.broadcast_arrays(total, chosen)
     is_possible = (chosen >= 0) & (chosen <= total)
@@ -432,7 +439,7 @@ def _choose(total: int | IntArray, chosen: int | IntArray) -> Floats:
     return np.where(is_possible, coefficients, -math.inf)
 
 
-def _tails(population: int, marked: int, drawn: int) -> Floats:
+def _tails(population: int, marked: int, drawn: int) -> FloatArray:
     """log2 P(at least k of `drawn` are marked) for k = 0..drawn + 1; never above 0."""
     counts = np.arange(drawn + 1)
     log_odds = (
@@ -441,18 +448,20 @@ def _tails(population: int, marked: int, drawn: int) -> Floats:
         - _choose(population, drawn)
     )
     from_the_end = np.logaddexp2.accumulate(log_odds[::-1])
-    tail_sums = np.append(from_the_end[::-1], -math.inf)
-    return np.minimum(0.0, tail_sums)
+    tail_sums = from_the_end[::-1]
+    tails = np.append(tail_sums, -math.inf)
+    return np.minimum(0.0, tails)
 
 
 def _tail(population: int, marked: int, drawn: int, least: int) -> float:
     """log2 P(at least `least` of `drawn` are marked)."""
     tails = _tails(population, marked, drawn)
-    index = min(max(0, least), drawn + 1)
+    last_index = drawn + 1
+    index = min(max(0, least), last_index)
     return float(tails[index])
 
 
-def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
+def _few(trials: IntArray, most: IntArray, miss: FloatArray) -> FloatArray:
     """log2 of Chernoff's bound on P(at most `most` of `trials` hit), each of which misses with
     probability 2**miss.
     """
@@ -460,8 +469,10 @@ def _few(trials: IntArray, most: IntArray, miss: Floats) -> Floats:
     hit_share = most / np.maximum(trials, 1)
     miss_share = 1 - hit_share
     with np.errstate(divide="ignore", invalid="ignore"):
-        miss_cost = miss_share * (np.log2(miss_share) - miss)
-        hit_cost = hit_share * (np.log2(hit_share) - np.log2(hit_chance))
+        miss_excess = np.log2(miss_share) - miss
+        hit_excess = np.log2(hit_share) - np.log2(hit_chance)
+        miss_cost = miss_share * miss_excess
+        hit_cost = hit_share * hit_excess
         # Both are 0 in the limit of a share of 0.
         divergence = np.where(miss_share > 0, miss_cost, 0.0)
         divergence += np.where(hit_share > 0, hit_cost, 0.0)

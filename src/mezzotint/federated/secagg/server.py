@@ -51,17 +51,19 @@ class Dealings(ClientValues[Deal]):
     """
 
     def __init__(self, plan: RoundPlan) -> None:
-        super().__init__(np.zeros(plan.clients, dtype=np.bool_))
+        clients = plan.clients
+        super().__init__(np.zeros(clients, dtype=np.bool_))
         message_bytes = messages.PORTIONS_BEGIN + plan.members * messages.PORTION_BYTES
-        self._messages = np.zeros((plan.clients, message_bytes), dtype=np.uint8)
+        self._messages = np.zeros((clients, message_bytes), dtype=np.uint8)
         self._public = self._messages[:, messages.HEADER_BYTES : messages.PORTIONS_BEGIN]
         portions = self._messages[:, messages.PORTIONS_BEGIN :]
-        self._portions = portions.reshape(plan.clients, plan.members, messages.PORTION_BYTES)
-        self.picks: Clients = np.zeros((plan.clients, plan.picks), dtype=np.uint16)
+        self._portions = portions.reshape(clients, plan.members, messages.PORTION_BYTES)
+        self.picks: Clients = np.zeros((clients, plan.picks), dtype=np.uint16)
         """Each client's picks."""
 
     def _value(self, index: int) -> Deal:
-        reader = Reader(self.public([index]), "deal")
+        public_part = self.public([index])
+        reader = Reader(public_part, "deal")
         return Deal.from_reader(reader)
 
     @property
@@ -91,15 +93,20 @@ class Dealings(ClientValues[Deal]):
 
     def seed(self, index: int) -> bytes:
         """A client's commitment to its self mask's seed."""
-        return self._public[index, messages.DEAL_BYTES :].tobytes()
+        commitment = self._public[index, messages.DEAL_BYTES :]
+        return commitment.tobytes()
 
     def coins(self) -> dict[int, bytes]:
         """The coins of all dealers."""
-        return {client: self._public[client, messages.COINS].tobytes() for client in self}
+        coins: dict[int, bytes] = {}
+        for client in self:
+            coins[client] = self._public[client, messages.COINS].tobytes()
+        return coins
 
     def portion(self, dealer: int, member: int) -> Portion:
         """What a client dealt to one member."""
-        return messages.read_portion(self._portions[dealer, member].tobytes())
+        portion = self._portions[dealer, member]
+        return messages.read_portion(portion.tobytes())
 
     def sealed(self, member: int, head: bytes = b"") -> bytes:
         """`head`; then each dealer's channel key and what it sealed for one member, as sent to it."""
@@ -136,8 +143,11 @@ class Shares:
 
     def of(self, owner: int) -> dict[int, bytes]:
         """holder -> its share of a client's secret."""
-        holders = np.flatnonzero(self._opened[owner]).tolist()
-        return {holder: self._shares[owner, holder].tobytes() for holder in holders}
+        shares: dict[int, bytes] = {}
+        holders = np.flatnonzero(self._opened[owner])
+        for holder in holders.tolist():
+            shares[holder] = self._shares[owner, holder].tobytes()
+        return shares
 
 
 @final
@@ -216,13 +226,16 @@ class Server:
         return tuple(sorted(self._answers))
 
     @property
+    def _everybody(self) -> range:
+        return range(self.plan.clients)
+
+    @property
     def asked(self) -> tuple[int, ...]:
         """Clients whose answer to this stage is awaited or accepted."""
-        return tuple(filter(self._is_asked, range(self.plan.clients)))
+        return tuple(filter(self._is_asked, self._everybody))
 
     def _is_asked(self, index: int) -> bool:
-        everybody = range(self.plan.clients)
-        before = (everybody, self._dealt, self._masked, self._agreed)
+        before = (self._everybody, self._dealt, self._masked, self._agreed)
         if index not in before[self._stage_number]:
             return False
         return self.stage in ("deal", "sum") or index < self.plan.members
@@ -239,7 +252,7 @@ class Server:
                 shipped = b""
             return messages.invitation(self.plan, index, shipped)
 
-        return Outbox(range(self.plan.clients), invitation)
+        return Outbox(self._everybody, invitation)
 
     def bind(self, task: bytes) -> None:
         """Name the task of the round, before it is announced to those who dealt.
@@ -276,9 +289,8 @@ class Server:
         if not self._is_asked(index):
             raise UnknownSender(stage, f"client {index} was not asked", (index,))
         if index in self._answers:
-            raise DuplicateAnswer(
-                stage, f"client {index} answered already; its first answer stands", (index,)
-            )
+            complaint = f"client {index} answered already; its first answer stands"
+            raise DuplicateAnswer(stage, complaint, (index,))
         takers = (self._take_dealing, self._take_masked, self._take_agreement, self._take_shares)
         take = takers[self._stage_number]
         take(index, answer)
@@ -289,7 +301,8 @@ class Server:
             return False
         if self.stage == "open":
             share_counts = self._shares.counts[self._dealt.clients]
-            return bool((share_counts >= self.plan.quorum).all())
+            is_restorable = share_counts >= self.plan.quorum
+            return bool(is_restorable.all())
         try:
             self._check_enough(self.stage)
         except TooFewClients:
@@ -348,9 +361,9 @@ class Server:
         if stage != "agree" and len(answered) < plan.minimum:
             answers = f"{len(answered)} of {len(self.asked)} answered"
             raise TooFewClients(stage, f"{answers}, {plan.minimum} are needed")
-        member_count = sum(client < plan.members for client in answered)
-        if member_count < plan.quorum:
-            answers = f"{member_count} members of the committee answered"
+        members = [client for client in answered if client < plan.members]
+        if len(members) < plan.quorum:
+            answers = f"{len(members)} members of the committee answered"
             raise TooFewClients(stage, f"{answers}, the quorum is {plan.quorum}")
         if stage != "sum":
             return
@@ -382,17 +395,16 @@ class Server:
         it.
         """
         has_dealt = np.zeros(self.plan.clients, dtype=bool)
-        has_dealt[list(self._dealt)] = True
+        has_dealt[self._dealt.clients] = True
         while True:
-            lonely: list[int] = []
-            for client in self._dealt:
-                dealing_picks = has_dealt[self._dealt.picks[client]].sum()
-                if dealing_picks < self.plan.least:
-                    lonely.append(client)
-            if not lonely:
+            dealers = self._dealt.clients
+            is_dealer = has_dealt[self._dealt.picks[dealers]]
+            is_lonely = is_dealer.sum(axis=1) < self.plan.least
+            lonely = dealers[is_lonely]
+            if lonely.size == 0:
                 return
             has_dealt[lonely] = False
-            for client in lonely:
+            for client in lonely.tolist():
                 self._dealt.leave_out(client)
 
     def _partners(self) -> Outbox:
@@ -413,7 +425,8 @@ class Server:
         coins = self._dealt[index].coins
         partners = self._masking[index]
         statement = messages.masks_statement(plan, index, coins, self._among, partners)
-        if not signed(self.cohort[index].identity, signature, statement):
+        identity = self.cohort[index].identity
+        if not signed(identity, signature, statement):
             raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
         self._total += masks.read_words(packed, plan.bits, plan.coordinates, stage="sum")
         self._masked[index] = signature
@@ -427,7 +440,8 @@ class Server:
     def _take_agreement(self, index: int, answer: bytes) -> None:
         signature = messages.read_agreement(answer, self.plan)
         statement = messages.certificate_statement(self.plan, self._dealt, self._masked)
-        if not signed(self.cohort[index].identity, signature, statement):
+        identity = self.cohort[index].identity
+        if not signed(identity, signature, statement):
             raise SwappedKey("agree", f"member {index} did not sign these survivors", (index,))
         self._agreed[index] = signature
 
@@ -439,19 +453,23 @@ class Server:
 
     def _kind(self, owner: int) -> Kind:
         """The secret of a dealer that the committee opens: of a survivor, never the mask key."""
-        return "self" if owner in self._masked else "key"
+        if owner in self._masked:
+            return "self"
+        return "key"
 
     def _take_shares(self, index: int, answer: bytes) -> None:
-        good_shares = messages.read_shares(answer, self.plan, self._dealt)
+        shares = messages.read_shares(answer, self.plan, self._dealt)
+        good_shares: dict[int, bytes] = {}
         misdealt: list[int] = []
-        for owner, share in list(good_shares.items()):
+        for owner, share in shares.items():
             portion = self._dealt.portion(owner, index)
             kind = self._kind(owner)
-            if not is_promised(share, portion, self.plan, owner=owner, holder=index, kind=kind):
+            if is_promised(share, portion, self.plan, owner=owner, holder=index, kind=kind):
+                good_shares[owner] = share
+            else:
                 # The member lies, or the dealer did not sign a commitment to the share that it
                 # sealed.
                 misdealt.append(owner)
-                del good_shares[owner]
         if 2 * len(good_shares) < len(self._dealt):
             counts = f"{len(good_shares)} of {len(self._dealt)}"
             shortage = f"member {index} has good shares of {counts} clients"
@@ -459,7 +477,8 @@ class Server:
                 "open", f"{shortage}: too many for all of them to have dealt bad ones", (index,)
             )
         for owner in misdealt:
-            self.disputed.setdefault(owner, []).append(index)
+            members = self.disputed.setdefault(owner, [])
+            members.append(index)
         self._shares.add(index, good_shares)
         self._opened.add(index)
 
@@ -470,8 +489,9 @@ class Server:
             # Not all of these members can be corrupted: an honest one was dealt something that it
             # cannot open.
             failed_members = len(self._opened) - len(shares)
-            is_proof = failed_members >= 2 * plan.quorum - plan.members
-            culprits = (owner,) if is_proof else ()
+            culprits: tuple[int, ...] = ()
+            if failed_members >= 2 * plan.quorum - plan.members:
+                culprits = (owner,)
             raise TooFewClients(
                 "open",
                 f"{len(shares)} shares of client {owner} came, the quorum is {plan.quorum}",
@@ -494,20 +514,21 @@ class Server:
         return secret
 
     def _remove_self_mask(self, total: masks.Words, owner: int) -> None:
-        key = self_mask_key(self._secret(owner), self.plan, owner)
+        seed = self._secret(owner)
+        key = self_mask_key(seed, self.plan, owner)
         masks.add_mask(total, key, sign=-1)
 
     def _remove_pair_masks(self, total: masks.Words, owner: int) -> None:
         surviving_partners = self._masked.keys() & self._masking[owner].tolist()
         if not surviving_partners:
             return
-        private = mask_key_from_seed(self._secret(owner), self.plan, owner)
+        seed = self._secret(owner)
+        private = mask_key_from_seed(seed, self.plan, owner)
         for partner in surviving_partners:
             public = self._dealt[partner].mask
             mask_key = pair_mask_key(private, public, self.plan, owner, partner)
-            # The survivor added it when its index is the lower one.
-            sign = -1 if partner < owner else 1
-            masks.add_mask(total, mask_key, sign=sign)
+            # What is left out is what the survivor added.
+            masks.add_mask(total, mask_key, sign=-masks.pair_sign(partner, owner))
 
     def result(self) -> SecureSum:
         """The sum, once the answers to the last stage are in.
@@ -522,12 +543,13 @@ class Server:
         if self.stage != "open":
             raise WrongStage(self.stage, "answers of later stages are missing")
         unmasked = self._unmasked()
-        values = masks.reduced(unmasked, self.plan.bits).astype(np.int64)
+        residues = masks.reduced(unmasked, self.plan.bits)
+        values = residues.astype(np.int64)
         self._check_range(values)
         values.setflags(write=False)
         survivors = tuple(sorted(self._masked))
-        dropped = tuple(client for client in range(self.plan.clients) if client not in self._masked)
-        return SecureSum(values=values, survivors=survivors, dropped=dropped)
+        dropped = [client for client in self._everybody if client not in self._masked]
+        return SecureSum(values=values, survivors=survivors, dropped=tuple(dropped))
 
     def _unmasked(self) -> masks.Words:
         """The total without the masks of all dealers; raises if a secret cannot be restored."""
