@@ -286,26 +286,39 @@ def estimate_groups(
     number = _intervals_of(groups, request, against=against, sizes=sizes, totals=totals)
     each = each_confidence(check_confidence(confidence), number, simultaneous=simultaneous)
     same = same_people or any(group.counts.provenance.memoised for group in groups.values())
-    estimated: dict[str, GroupAnswers] = {}
-    answers: list[Answer] = []
-    for name, group in groups.items():
-        of_group = GroupAnswers.of(
-            group, request, confidence=each, compared=against is not None, totals=totals
-        )
-        estimated[name] = of_group
-        answers += _rows(name, of_group.intervals, n=of_group.n)
-    if against is not None:
-        answers += _differences(estimated, against, same_people=same)
-    if sizes is not None:
-        answers += _population(estimated, mechanism, sizes, same_people=same)
+    compared = against is not None
+    estimated = {
+        name: GroupAnswers.of(group, request, confidence=each, compared=compared, totals=totals)
+        for name, group in groups.items()
+    }
+    answers = _combined(estimated, mechanism, against=against, sizes=sizes, same_people=same)
     return GroupEstimates(
         confidence=confidence,
         simultaneous=simultaneous,
         answers=tuple(answers),
         claim=claim_of(mechanism, seeded=seeded),
         seeded=seeded,
-        notes=_notes(groups, compared=against is not None or sizes is not None, same=same),
+        notes=_notes(groups, compared=compared or sizes is not None, same=same),
     )
+
+
+def _combined(
+    estimated: Mapping[str, GroupAnswers],
+    table: Mechanism,
+    *,
+    against: str | None,
+    sizes: Mapping[str, float] | None,
+    same_people: bool,
+) -> list[Answer]:
+    """The answers of all groups, and what is made of them together."""
+    answers: list[Answer] = []
+    for name, of_group in estimated.items():
+        answers += _rows(name, of_group.intervals, n=of_group.n)
+    if against is not None:
+        answers += _differences(estimated, against, same_people=same_people)
+    if sizes is not None:
+        answers += _population(estimated, table, sizes, same_people=same_people)
+    return answers
 
 
 def _notes(groups: Mapping[str, Group], *, compared: bool, same: bool) -> tuple[str, ...]:

@@ -251,6 +251,21 @@ def _weights(batch: pa.RecordBatch, column: str | None, before: int) -> FloatArr
     return values.astype(np.float64)
 
 
+def _labels(by: npt.ArrayLike | Sequence[npt.ArrayLike], count: int) -> list[pa.Array]:
+    """The columns of labels of so many codes."""
+    columns: Any = [by]
+    if isinstance(by, (tuple, list)) and len(by) and not np.isscalar(by[0]):
+        columns = by
+    try:
+        labels = [pa.array(column) for column in columns]
+    except (pa.ArrowException, TypeError, ValueError):
+        raise ParameterError("by", type(by).__name__, "need a label for each code") from None
+    lengths = [len(label) for label in labels]
+    if any(length != count for length in lengths):
+        raise ParameterError("by", lengths, f"need a label for each of {count} codes")
+    return labels
+
+
 def groups_of(
     codes: npt.ArrayLike,
     *,
@@ -282,20 +297,7 @@ def groups_of(
         {'a, 1': 50, 'b, 1': 50}
     """
     array = mechanism.check_codes(codes).ravel().astype(np.int64)
-    columns: Any = [by]
-    if isinstance(by, (tuple, list)) and len(by) and not np.isscalar(by[0]):
-        columns = by
-    try:
-        labels = [pa.array(column) for column in columns]
-    except (pa.ArrowException, TypeError, ValueError):
-        raise ParameterError("by", type(by).__name__, "need a label for each code") from None
-    lengths = [len(label) for label in labels]
-    if any(length != array.size for length in lengths):
-        raise ParameterError(
-            "by",
-            lengths,
-            f"need a label for each of {array.size} codes",
-        )
+    labels = _labels(by, array.size)
     counted = None
     if weights is not None:
         positive = "need a positive number for each code"
