@@ -129,6 +129,20 @@ def test_random_replacement_moves_only_what_it_touches() -> None:
     assert not np.array_equal(how.finish(data, 8).master, kept)
 
 
+def test_each_run_of_each_split_has_a_seed_of_its_own() -> None:
+    pytest.importorskip("sklearn")
+    problem = rqp.diagnostic("logreg", splits=2, runs=2)
+    line = rqp.Line(label="nearest", reading="printed", noise=1.0)
+    expected = [
+        [line.accuracy(problem, problem.load(split), 1000 * split + run) for run in range(2)]
+        for split in range(2)
+    ]
+    assert line.runs(problem).tolist() == expected
+    assert len(np.unique(expected)) > 2
+    with pytest.raises(AssertionError, match="one seed"):
+        rqp.diagnostic("logreg", runs=1001)
+
+
 @pytest.mark.parametrize("rounding", ["nearest", "stochastic"])
 def test_places_on_the_grid(rounding: descent.Rounding) -> None:
     grid = descent.Grid(bits=3, bound=0.3, rounding=rounding)

@@ -152,6 +152,11 @@ def test_the_same_command_goes_on_and_finishes(invoke: Invoke, tmp_path: Path) -
     assert (place / "log.jsonl").read_text().splitlines(keepends=True) == log
     assert again["test_accuracy"] == whole["test_accuracy"]
     assert again["epsilon"] == whole["epsilon"]
+    # Steps that the checkpoint lacks were lost with a killed process.
+    lost = json.loads(log[-2])
+    lost |= {"step": lost["step"] + 1, "test_accuracy": 0.0}
+    (place / "log.jsonl").write_text("".join([*log[:-1], json.dumps(lost) + "\n"]))
+    assert invoke("--noise-multiplier", 1, "--out", place)[0] == first
     with pytest.raises(
         ParameterError,
         match=r"other settings .*noise_multiplier: 1.0 there, 2.0 here.*another place",

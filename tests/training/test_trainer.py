@@ -69,6 +69,28 @@ def test_a_step_is_the_clipped_sum_over_the_expected_batch_size(blobs: Dataset) 
     assert len({len(batch) for batch in seen}) > 1
 
 
+def test_accuracy_is_that_of_all_records_however_many_are_decided_at_a_time(
+    blobs: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = make(blobs, noisy(noise_multiplier=0.0), steps=3)
+    own_weights, untrained = flat(run), run.weights()
+    run.run()
+    trained = run.weights()
+    features, labels = blobs.train_x[:20], blobs.train_y[:20].copy()
+    labels[::3] = 1 - labels[::3]  # so that some are wrong
+    singly = [
+        run.accuracy(features[n : n + 1], labels[n : n + 1], trained) for n in range(len(labels))
+    ]
+    assert 0 < np.mean(singly) < 1
+    monkeypatch.setattr(trainer, "DECIDED_TOGETHER", 7)
+    final_weights = flat(run)
+    assert run.accuracy(features, labels, trained) == np.mean(singly)
+    run.accuracy(features, labels, untrained)
+    assert run.task.module.training
+    assert np.array_equal(flat(run), final_weights)
+    assert not np.array_equal(final_weights, own_weights)
+
+
 def test_noise_has_the_claimed_size(blobs: Dataset) -> None:
     # A model of zero features has gradient only in its bias: the weights' movement is noise alone,
     # eta z rho / m = 1 * 3 * 0.5 / 20 per coordinate. 2000 draws: off by more than 8 % has probability below 1e-6.
