@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from mezzotint import ParameterError, design
-from mezzotint.core.priors import ORDERS, SamplePrior, as_prior
+from mezzotint.core.priors import ORDERS, SamplePrior, as_prior, law_of
 
 EXACT = 1e-12
 """Sixty halvings leave a few thousand pieces, each within 1e-14 of the range's power."""
@@ -93,6 +93,42 @@ def test_moments_of_a_sample_block_by_block_are_those_point_by_point(count: int)
             )
             # Sums of terms that are all at least 0, each of a few roundings: relative errors only.
             assert (np.abs(found - wanted) <= 1e-12 * wanted).all()
+
+
+def test_a_sample_counts_each_value_once_and_those_outside_at_the_ends() -> None:
+    prior = as_prior([9.0, 0.25, -5.0, 0.25, np.inf], lower=0.0, upper=1.0)
+    assert isinstance(prior, SamplePrior)
+    assert prior.points.tolist() == [0.0, 0.25, 1.0]
+    assert prior.masses.tolist() == [0.2, 0.4, 0.4]
+
+
+@pytest.mark.parametrize(
+    ("prior", "low", "high"),
+    [
+        (None, 0.0, 0.0),
+        (stats.norm(1.5, 1.0), stats.norm.cdf(-2.5), stats.norm.sf(0.5)),
+        (np.linspace(-1.5, 2.5, 9001), 0.125, 0.125),
+        ([-9.0, -1.0, 0.3, 0.3, 2.0], 0.4, 0.2),
+    ],
+    ids=["uniform", "normal", "many points", "few points"],
+)
+def test_a_law_has_the_moments_of_its_prior_and_its_mass_at_the_ends(
+    prior: Any, low: float, high: float
+) -> None:
+    lower, upper = -1.0, 2.0
+    read_prior = as_prior(prior, lower=lower, upper=upper)
+    law = law_of(read_prior, lower, upper)
+    mass, first, second = read_prior.moments(np.array([lower, upper]))[0, :3]
+    half_range = (upper - lower) / 2
+    centred = (
+        mass,
+        first / half_range - mass,
+        second / half_range**2 - 2 * first / half_range + mass,
+    )
+    # Cells, and the spread of points, are narrower than 2e-3 of half the range.
+    np.testing.assert_allclose(law.totals, centred, atol=2e-3)
+    near_ends = law.integrals(np.array([-1 + 1e-9, 1 - 1e-9]))[:, 0]
+    np.testing.assert_allclose(near_ends, [low, 1 - high], atol=2e-3)
 
 
 @pytest.mark.parametrize(

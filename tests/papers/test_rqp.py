@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mezzotint import datasets
 from mezzotint.papers import descent, optm_tables, rqp
 from mezzotint.papers.reproduction import Run
 from tolerances import FEW, MANY, printed
@@ -127,6 +128,24 @@ def test_random_replacement_moves_only_what_it_touches() -> None:
     assert np.array_equal(replaced.finish(data, 7).master, kept)
     assert not np.array_equal(replaced.finish(data, 7).used, how.finish(data, 7).used)
     assert not np.array_equal(how.finish(data, 8).master, kept)
+
+
+def test_records_are_rows_of_features_and_a_constant() -> None:
+    images = np.arange(24, dtype=np.float32).reshape(4, 2, 3)
+    labels = np.array([0, 2, 1, 2])
+    labelled = datasets.Dataset(
+        name="small",
+        train_x=images[:3],
+        train_y=labels[:3],
+        test_x=images[3:],
+        test_y=labels[3:],
+        classes=3,
+    )
+    data = descent.linear_data(labelled, "softmax")
+    assert data.x.tolist() == [[*image.ravel().tolist(), 1.0] for image in images[:3]]
+    assert data.test_x.tolist() == [[*images[3].ravel().tolist(), 1.0]]
+    assert (data.y.tolist(), data.test_y.tolist()) == ([0, 2, 1], [2])
+    assert [data.outputs, descent.linear_data(labelled, "svm").outputs] == [3, 1]
 
 
 def test_each_run_of_each_split_has_a_seed_of_its_own() -> None:

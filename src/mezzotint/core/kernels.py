@@ -479,6 +479,10 @@ def _fill_cells(
     bits: int,
     cells: Cells,
 ) -> None:
+    """Fills the alias cells of each row, exactly: a threshold in the upper bits, below which a cell
+    stands for its own level, and the level above it in the lower `bits`. A cell holds 2**(32 -
+    bits) units: what a light level leaves of its cell a heavy one takes.
+    """
     cell_count = 1 << bits
     level_count = weights.shape[1]
     capacity = 1 << (32 - bits)

@@ -40,6 +40,9 @@ Rows are divided by their sum: what is certified is the integer table, which cal
 
 
 def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
+    """Rows of probabilities, (K, m), divided by their sums; raises ParameterError for what a
+    solver's tolerance does not explain.
+    """
     probability_rows = as_reals(
         "probabilities", probabilities, "need numbers in rows of one length"
     )
@@ -230,6 +233,9 @@ def _check_request(
     rows: FloatArray,
     epsilon: float,
 ) -> None:
+    """Raises ParameterError unless there is a level for each column, in increasing order, and a
+    finite mean for each row; units of both are the same.
+    """
     row_count, level_count = rows.shape
     is_finite = np.isfinite(levels).all()
     is_increasing = is_finite and (np.diff(levels) > 0).all()

@@ -422,6 +422,9 @@ def _draw_all(
     key: bytes,
     threads: int | None,
 ) -> ClipCounts:
+    """Draws a code for each input, in threads that share the keystream by whole parts, so that
+    codes do not depend on their number; returns how many inputs were clipped or NaN.
+    """
     workers = 1
     if x.size >= 2 * PART:
         workers = min(threads or usable_cores(), x.size // PART)
@@ -443,6 +446,9 @@ def _checked_counts(
     on_out_of_range: str,
     find: Find,
 ) -> PrivatizeStats:
+    """The counts as a result; raises ParameterError for NaN, and for inputs out of range where
+    those are errors. `find` gives the index of the first, which messages show instead of its value.
+    """
     below_count, above_count, nan_count = counts
     if nan_count:
         label = _spelled(find("nan"))
@@ -466,6 +472,7 @@ def _find(
     values: Floats,
     problem: Problem,
 ) -> tuple[int, ...]:
+    """The index of the first NaN, or of the first input out of range."""
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32
     # values.
     inputs = values.astype(np.float64)

@@ -526,6 +526,9 @@ def _positions(
     column: _ColumnName,
     markers: frozenset[str],
 ) -> Inputs:
+    """Inputs of a table of categories: positions of the names, where `(other)` takes values without
+    one and `(missing)` those that are missing, if the table has these.
+    """
     listed_names, positions = _listed(categories)
     text = category_text(array, column)
     matches = compute.index_in(text, value_set=listed_names, skip_nulls=True)

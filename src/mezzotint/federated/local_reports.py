@@ -120,6 +120,9 @@ class LocalUpdates(Updates):
     def _report(
         self, payload: bytes, message: Message, context: Context, call_next: Train, policy: Policy
     ) -> bytes:
+        """A client's report of a round, charged and kept before it is returned; an answered
+        question is answered again with the same bits, and no update with a report about zeros.
+        """
         saved_state = context.state.config_records.get(RECORD)
         if saved_state is None:
             raise PolicyRefusal("codebook: no round was announced to this client")

@@ -317,6 +317,10 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return len(self.roster.members)
 
     def _sizes(self, clients: int) -> SumParameters:
+        """Sizes of a round for the most drop-outs that they bear, up to the assumed share. Raises
+        ParameterError where those who are invited bear fewer than `spare`, PlanRefused where no
+        number of drop-outs can be planned.
+        """
         population = self._population(clients)
         committee_bits = self.trust.drawn_bits(population, clients)
         corrupted_clients = corrupted_in(
@@ -357,6 +361,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return {view: with_evaluations(updates[view], measured[view]) for view in sorted(views)}
 
     def cost(self, sums: Sums) -> float:
+        """Epsilon of training at the sums' delta, or of training and evaluations together, each at
+        half of it; rounded up.
+        """
         measured = 0.0
         evaluator = self.evaluator
         if evaluator is not None and evaluator.most_rounds != 0:

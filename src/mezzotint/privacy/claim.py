@@ -505,6 +505,7 @@ class Release:
             self._check_memoised(self.distinct)
 
     def _check_local(self) -> None:
+        """Raises ParameterError for settings that reports which everybody sees cannot have."""
         only_sums = (
             "applies to secure sums and shuffles only; use trust='secure_sum' or leave it out"
         )
@@ -529,6 +530,7 @@ class Release:
             raise ParameterError("neighboring", self.neighboring, remedy)
 
     def _check_crowd(self) -> None:
+        """Raises ParameterError for settings that a secure sum or a shuffle cannot have."""
         if self.clients is None:
             remedy = "give the number of reports in a sum or shuffle, e.g. clients=1000"
             raise ParameterError("clients", None, remedy)

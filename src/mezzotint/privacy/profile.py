@@ -576,6 +576,9 @@ def _ordered(
     infinite: float,
     error: float,
 ) -> Profile:
+    """The profile of losses in any order, nats, with their masses; `error` is relative, of each
+    mass.
+    """
     order = np.argsort(losses)
     return Profile(
         losses=losses[order],

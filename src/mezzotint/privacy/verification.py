@@ -290,6 +290,7 @@ def _report(
     ratio: Fraction | None = None,
     bias: Fraction | None = None,
 ) -> VerificationReport:
+    """The report about a file of integers: without a `ratio` it has no pure epsilon."""
     epsilon = math.inf if ratio is None else _least_float_above(log_above(ratio))
     return VerificationReport(
         epsilon_upper=epsilon,
@@ -307,6 +308,9 @@ _OVERSTATEMENT = Fraction(1, 2**48)
 
 
 def _epsilon_problems(claimed: object, ratio: Fraction | None) -> list[str]:
+    """What is wrong with a claimed epsilon: below the logarithm of the true ratio, or above it by
+    more than rounding; "inf" where there is none.
+    """
     statement = f"certificate claims epsilon {shown(claimed)}, "
     if ratio is None:
         return _broken((claimed == "inf", f"{statement}but it is unbounded"))
@@ -395,6 +399,7 @@ def table_ratio(table: object) -> tuple[Fraction | None, list[str]]:
 
 
 def _codebook_problems(codebook: Document) -> list[str]:
+    """What is wrong with a ranked codebook's own fields."""
     kind = codebook["kind"] in ("S", "X", "G", "GX")
     norms = codebook["norms"] in ("unit", "slack", "null")
     texts = isinstance(codebook["clip_norm"], str) and isinstance(codebook["beacon"], str)
@@ -445,6 +450,9 @@ def _ranks_certificate_problems(
     ratio: Fraction,
     indices: int,
 ) -> list[str]:
+    """What is wrong with a certificate about ranks: its fields, the largest ratio of weights, and
+    the number of indices that a report names.
+    """
     certificate = document.get("certificate")
     keys = [*_RATIO_KEYS, "indices", *_SUBJECT_KEYS]
     odd_keys = _odd_keys(certificate, keys, "certificate ")
@@ -486,6 +494,7 @@ def _derive_ranks(document: Document) -> VerificationReport:
 
 
 def _derive_table(document: Document) -> VerificationReport:
+    """What a mechanism file's integers prove, and how its certificate differs from that."""
     table = _table(document)
     text = json.dumps(table, separators=(",", ":"))
     digest = sha256(text)
@@ -513,6 +522,7 @@ def _derive_table(document: Document) -> VerificationReport:
 
 
 def _judge(text: str, seconds: int) -> VerificationReport:
+    """The kernel's verdict on a claim file; an epsilon of inf where it is not accepted."""
     status, sentence, claim = verdict_on(text, seconds)
     epsilon = math.inf
     if status == 0 and claim is not None and claim.release is not None:

@@ -490,6 +490,9 @@ def _estimate(
     draws: int,
     seed: int,
 ) -> SampledMean:
+    """The mean of delta over databases that are drawn with a seed, `composition` records from each
+    distribution.
+    """
     checked_seed = check_count("seed", seed, least=0)
     generator = np.random.default_rng(checked_seed)
     levels = chances[0].size

@@ -196,6 +196,9 @@ def _expectation(
     vertices: Sequence[Distribution],
     composition: Counts,
 ) -> float:
+    """E[delta] when so many records are drawn from each distribution, in turn: each mixing step
+    averages over one record's type and leaves a grid of one record less.
+    """
     expectations = deltas
     remaining = records
     for vertex, count in zip(vertices, composition, strict=True):
@@ -520,6 +523,9 @@ def _closed(
     counts: Counts,
     exact: Fraction | None,
 ) -> Range:
+    """The range of a value that enumeration found: exact rationals where `exact` is given, else
+    floats within `error`, closed where that is small beside the value.
+    """
     if exact is not None:
         log_value = _log_fraction(exact)
         return Range(
@@ -549,6 +555,7 @@ def _bracketed(
     error: float,
     counts: Counts,
 ) -> Range:
+    """The range between a composition's value and an upper bound of all, each within `error`."""
     return Range(
         log_value=log_of(value),
         log_lower=log_of(value - error),

@@ -316,6 +316,9 @@ _GRID_STEPS = 400
 
 
 def _rate(share: float, rate_lost: float, ratio: float) -> float:
+    """The rate at which delta falls with the records, nats for one, where the first type has this
+    share: the cheapest way to a loss, of few records of a type or of an uneven sample.
+    """
     if share == 0.0:
         return 0.0
 

@@ -156,6 +156,7 @@ def search(
 
 
 def _single_vertex(sample: Sample, loss: Loss, share: Fraction) -> Range:
+    """The range where all records have one distribution; `share` is that of the first of two types."""
     least_share = min(share, 1 - share)
     scape = landscape(sample=sample, loss=loss, share=least_share, pad=0)
     lower_columns = [piece.columns[0] for piece in scape.pieces]
@@ -175,6 +176,9 @@ def _single_vertex(sample: Sample, loss: Loss, share: Fraction) -> Range:
 
 
 def _certificate(scape: Landscape, ends: tuple[Fraction, ...]) -> Range:
+    """The range over all compositions of two distributions: those near either end are evaluated
+    until a majorant settles the others, or the evaluated ones run out.
+    """
     records = scape.records
     best = _Best()
     # The lopsided end first: it is nearly always the optimum, and a high best closes the other side

@@ -166,6 +166,9 @@ def read_loss(*, epsilon: float | None, ratio: Rational | None) -> Loss:
 
 
 def _loss_of_epsilon(epsilon: float) -> Loss:
+    """The loss of an epsilon, nats, its ratio a rational that is not above e**epsilon, so that no
+    divergence is understated.
+    """
     remedy = "must be a finite number above 0; for total variation use ratio=1"
     value = as_real("epsilon", epsilon, lambda number: 0.0 < number < math.inf, remedy)
     if value > _LARGEST_EPSILON:
@@ -259,6 +262,7 @@ def read_sample(
 
 
 def _read_draws(sampled: int | None, records: int, replacement: bool) -> int:
+    """The number T of draws, at least 1; without replacement at most all records."""
     assert sampled is not None
     draw_count = read_count("sampled", sampled)
     if draw_count < 1:
@@ -304,6 +308,9 @@ def read_vertices(vertices: Sequence[Rational | Sequence[Rational]]) -> tuple[Di
 
 
 def _read_vertex(name: str, vertex: Rational | Sequence[Rational]) -> Distribution:
+    """One distribution: a number is the share of the first of two types, anything else one chance
+    for each type, exact but for floats.
+    """
     if isinstance(vertex, (Mapping, Set)):
         raise ParameterError(name, vertex, "needs the probabilities in the order of the types")
     if isinstance(vertex, (int, float, Real, str)):

@@ -602,6 +602,9 @@ def _log_utility(
     sample: Sample,
     loss: Loss,
 ) -> float:
+    """The logarithm of an adversary's utility on the database (first, second - 1) of two types,
+    whose neighbour is (first - 1, second); -inf where nothing is gained.
+    """
     if sample.sampling == "poisson":
         return log_mixture(_lost_records_utility(first, second, sample, loss))
     if sample.sampling == "without_replacement":

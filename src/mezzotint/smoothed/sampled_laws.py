@@ -98,6 +98,7 @@ def laws_of(setting: Setting) -> Laws:
 
 
 def _raw_laws(setting: Setting) -> dict[Counts, Mapping[Hashable, Any]]:
+    """The law of the output at each histogram that a sample may be, as the mechanism states it."""
     mechanism = setting.mechanism
     laws: dict[Counts, Mapping[Hashable, Any]] = {}
     for total in setting.totals:
@@ -117,6 +118,9 @@ def _is_exact(chance: Any) -> bool:
 
 
 def _checked(counts: Counts, chances: list[Any], is_exact: bool) -> list[Any]:
+    """The chances at one histogram: rationals that sum to 1 where they are exact, else floats that
+    do within `SUM_ERROR`.
+    """
     if is_exact:
         tolerance = 0.0
         numbers: list[Any] = [read_rational("mechanism", chance) for chance in chances]

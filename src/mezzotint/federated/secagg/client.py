@@ -221,6 +221,9 @@ class Client:
         self._last[session] = plan.round
 
     def _dealing(self, current: _Round) -> bytes:
+        """The signed message that shares both secrets of a client among the committee, member by
+        member in their order, each share sealed and committed to.
+        """
         plan = current.plan
         index = current.index
         channel = X25519PrivateKey.generate()

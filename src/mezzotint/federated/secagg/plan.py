@@ -373,6 +373,10 @@ def corrupted_in(*, population: int, share: float, clients: int, bits: float) ->
 def _committee(
     clients: int, corrupted: int, dropped: int, security: float, failure: float
 ) -> tuple[int, int]:
+    """The fewest members, and the quorum of them: with chance at most 2**-security two quorums
+    share no honest member, with at most 2**-failure too few of them stay (`security` and `failure`
+    in bits).
+    """
     for members in range(1, clients + 1):
         # The first entry that is rare enough: that many corrupted members must not suffice to fork.
         tails = _tails(clients, corrupted, members)
@@ -392,6 +396,10 @@ def _committee(
 def _partners(
     clients: int, corrupted: int, dropped: int, minimum: int, security: float, failure: float
 ) -> tuple[int, int]:
+    """The fewest picks of a client, and how many of them must stay in the sum: both with the
+    chances of `_committee`, for masks that split and for clients that lose too many picks. Bits, as
+    there.
+    """
     for picks in range(1, clients):
         lonely = math.log2(clients) + _tails(clients - 1, dropped, picks)
         rare = np.flatnonzero(lonely <= -failure)

@@ -356,6 +356,9 @@ class Server:
         return Outbox(self._agreed, lambda index: self._dealt.sealed(index, head))
 
     def _check_enough(self, stage: Stage) -> None:
+        """Raises TooFewClients where a stage's answers are below the plan's minimum, quorum or
+        least. Members alone agree, so that the minimum does not count there.
+        """
         plan = self.plan
         answered = self.answered
         if stage != "agree" and len(answered) < plan.minimum:
@@ -483,6 +486,9 @@ class Server:
         self._opened.add(index)
 
     def _secret(self, owner: int) -> bytes:
+        """The secret of a dealer from a quorum of shares that it promised; else raises, with
+        evidence against the dealer where only it can be at fault.
+        """
         plan = self.plan
         shares = self._shares.of(owner)
         if len(shares) < plan.quorum:
@@ -575,6 +581,9 @@ class Server:
         return unmasked
 
     def _check_range(self, values: IntArray) -> None:
+        """Raises OutOfRangeInteger for a sum that survivors within their span cannot reach; with a
+        modular overflow every sum can be.
+        """
         largest = len(self._masked) * self.plan.span
         coordinate = int(np.argmax(values))
         value = int(values[coordinate])

@@ -196,6 +196,9 @@ def _transform(weight: FloatArray, roots: ComplexArray) -> tuple[ComplexArray, F
 
 
 def _fast_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, float]:
+    """The transform by FFT, of a pmf that is wrapped around where it is longer than the window, and
+    one bound on the error of every entry.
+    """
     wrapped = weight
     if weight.size > length:
         # Longer than the window, the shape is wrapped around: the transform alone would cut it off.
@@ -213,6 +216,9 @@ def _direct_transform(
     weight: FloatArray,
     roots: ComplexArray,
 ) -> tuple[ComplexArray, FloatArray]:
+    """The transform term by term, (length / 2 + 1,), with a bound on the error of each entry that
+    grows with its frequency.
+    """
     frequencies = np.arange(roots.size // 2 + 1, dtype=np.int64)
     transform = np.zeros(frequencies.size, dtype=np.complex128)
     positive: list[int] = np.flatnonzero(weight).tolist()

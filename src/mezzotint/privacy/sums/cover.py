@@ -95,6 +95,9 @@ def find_groups(rows: IntArray) -> RowGroup | None:
 
 @lru_cache(maxsize=32)
 def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
+    """The tree of rows as bytes, which can be cached: the two groups whose common blanket keeps the
+    largest share of variance are joined, until one is left.
+    """
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
     groups: list[RowGroup] = []
     for index in range(len(rows)):

@@ -458,6 +458,9 @@ def _mean_quotients(
     distances: FloatArray,
     alpha: float,
 ) -> FloatArray:
+    """(bins,) means of the largest h(t u) / t^2 inside each bin of distances, rounded up
+    (`compiled.mean_quotients`); `compiled` is imported here because it is heavy.
+    """
     from mezzotint.privacy.sums import compiled as kernels
 
     totals = np.zeros(distances.size - 1)

@@ -192,6 +192,9 @@ class Pruning:
         return self._undivided_cases[key]
 
     def _computed(self, case: IntArray, steps: int) -> Undivided:
+        """The epsilon of a case (clients in each group), its groups not divided, on a ladder of so
+        many steps.
+        """
         used_groups: list[int] = np.flatnonzero(case).tolist()
         components, owners = group_components(self._cover.groups, used_groups)
         return on_ladder(
