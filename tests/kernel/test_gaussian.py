@@ -15,7 +15,8 @@ from scipy.stats import norm
 
 from laws.registry import judges
 from mezzotint import kernel
-from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
+from mezzotint.kernel.gaussian import check_contraction, gaussian_curve, replaced_curve
+from mezzotint.kernel.losses import sampled_curves
 from mezzotint.kernel.units import WHOLE, set_deadline
 from mezzotint.training.contraction import contraction
 from mezzotint.training.rqp import epsilon as float_epsilon, propose_training
@@ -53,6 +54,37 @@ def test_the_gaussian_curve_is_the_closed_form(shift: float, epsilon: float) -> 
         -shift / 2 - math.log(c) / shift
     )
     assert abs(value / WHOLE - exact) < FEW * (1 + float(c))
+
+
+@pytest.mark.parametrize(
+    ("shift", "rate"),
+    [(0.5, Fraction(1, 10)), (2.0, Fraction(1, 2)), (0.25, Fraction(1))],
+    ids=["rare", "often", "always"],
+)
+def test_replacing_in_secret_mixes_a_near_and_a_far_pair(shift: float, rate: Fraction) -> None:
+    """As the formula has it, and never below the exact curve of the pair itself."""
+    release = kernel.ExactRelease(
+        observer="model",
+        sampling="poisson",
+        rate=rate,
+        neighboring="replace_one",
+        noise_multiplier=Fraction(1),
+    )
+    with flint.ctx.workprec(256):
+        near, far = gaussian_curve(flint.arb(shift)), gaussian_curve(flint.arb(2 * shift))
+        exact = replaced_curve(flint.arb(shift), rate)
+        (mixed,) = sampled_curves(release, near, far)
+        for ratio in (Fraction(1), Fraction(11, 10), Fraction(3, 2), Fraction(20)):
+            numerator, denominator = ratio.as_integer_ratio()
+            inner = 1 + (ratio - 1) / rate
+            share = ratio / inner
+            near_value, far_value = (curve(*inner.as_integer_ratio()) for curve in (near, far))
+            expected = math.ceil(rate * ((1 - share) * near_value + share * far_value))
+            value = mixed(numerator, denominator)
+            assert value == expected
+            assert value >= exact(numerator, denominator)
+            # The curve of a pair and its mirror image: h(1/c) = 1 - 1/c + h(c) / c.
+            assert mixed(denominator, numerator) == math.ceil(((ratio - 1) * WHOLE + value) / ratio)
 
 
 def test_one_step_without_sampling_is_the_closed_form() -> None:
