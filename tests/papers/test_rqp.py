@@ -150,10 +150,10 @@ def test_records_are_rows_of_features_and_a_constant() -> None:
 
 def test_each_run_of_each_split_has_a_seed_of_its_own() -> None:
     pytest.importorskip("sklearn")
-    problem = rqp.diagnostic("logreg", splits=2, runs=2)
+    problem = rqp.diagnostic("logreg", splits=2, runs=5)
     line = rqp.Line(label="nearest", reading="printed", noise=1.0)
     expected = [
-        [line.accuracy(problem, problem.load(split), 1000 * split + run) for run in range(2)]
+        [line.accuracy(problem, problem.load(split), 1000 * split + run) for run in range(5)]
         for split in range(2)
     ]
     assert line.runs(problem).tolist() == expected
