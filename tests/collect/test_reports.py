@@ -254,6 +254,9 @@ def test_counts_travel_as_json(tmp_path: Path) -> None:
     with pytest.raises(ParameterError, match="no such file"):
         collect.load_counts(tmp_path / "none.json")
     whole = json.loads(path.read_text())
+    del whole["sha256"]  # as files of before
+    path.write_text(json.dumps(whole))
+    assert collect.load_counts(path).counts.tolist() == [3, 5]
     for edited, words in (
         ("{", "not valid JSON"),
         (json.dumps([]), "not a whole JSON object"),
@@ -267,6 +270,20 @@ def test_counts_travel_as_json(tmp_path: Path) -> None:
         path.write_text(edited)
         with pytest.raises((ParameterError, FileFormatError), match=words):
             collect.load_counts(path)
+
+
+def test_a_counts_file_that_lost_a_digit_is_noticed(tmp_path: Path) -> None:
+    counts = CodeCounts(mechanism=MECHANISM, counts=np.array([31, 57]), seeded=False)
+    path = tmp_path / "c.json"
+    collect.save_counts(counts, path)
+    text = path.read_text()
+    for old, new in (("[31, 57]", "[30, 57]"), ("[31, 57]", "[31, 5]"), ("false", "null")):
+        assert old in text
+        path.write_text(text.replace(old, new))
+        with pytest.raises(FileFormatError, match=r"c\.json: was damaged or edited"):
+            collect.load_counts(path)
+    path.write_text(text)
+    assert collect.load_counts(path).counts.tolist() == [31, 57]
 
 
 @pytest.mark.parametrize("counts", [[1, 2, 3], [1.0, 2.0], [-1, 2]])

@@ -5,6 +5,7 @@ are of.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -574,19 +575,17 @@ def save_counts(
     """
     if not os.fspath(path).endswith(".json"):
         raise ParameterError("save_counts", os.fspath(path), "name a .json file")
-    document = json.dumps(
-        {
-            "format": COUNTS_FORMAT,
-            "version": VERSION,
-            **counts.as_dict(),
-        }
-    )
+    document = {"format": COUNTS_FORMAT, "version": VERSION, **counts.as_dict()}
     write_text(
         path,
-        document + "\n",
+        json.dumps(document | {"sha256": _checksum(document)}) + "\n",
         overwrite=overwrite,
         parameter="save_counts",
     )
+
+
+def _checksum(document: JsonObject) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
 def load_counts(path: AnyPath) -> CodeCounts:
@@ -610,14 +609,20 @@ def load_counts(path: AnyPath) -> CodeCounts:
     if not Path(path).is_file():
         raise ParameterError("source", file_name, "no such file; check the path")
     document = read_object(path)
+    stated = document.pop("sha256", None)
+    checksum = _checksum(document)
     if document.pop("format", None) != COUNTS_FORMAT or document.pop("version", 0) != VERSION:
         problem = f'not a file of counts ("{COUNTS_FORMAT}", version {VERSION})'
         remedy = "name reports, or counts that save_counts or --save-counts wrote"
         raise FileFormatError(f"{file_name}: {problem}; {remedy}")
     try:
-        return CodeCounts.from_dict(document)
+        counts = CodeCounts.from_dict(document)
     except (FileFormatError, ParameterError) as error:
         raise FileFormatError(f"{file_name}: {error}") from None
+    if stated not in (None, checksum):  # those of before state none
+        remedy = "was damaged or edited, as its checksum is of other counts; save them again"
+        raise FileFormatError(f"{file_name}: {remedy}")
+    return counts
 
 
 def read_counts(
