@@ -11,9 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.table import check_weights
-from mezzotint.core.types import TOTAL, IntArray
+from mezzotint.core.types import TOTAL, IndexArray, IntArray
 
 Number = TypeVar("Number", int, float, Fraction)
+Entry = TypeVar("Entry", np.int64, np.float64)
+Fractions = list[Fraction]
 
 _FLOAT_MARGIN = 1e-3
 """By which a point may lie above the hull so far, units of 2**-32, and still become a corner."""
@@ -37,13 +39,15 @@ def hull(across: Sequence[Number], values: Sequence[Number]) -> list[int]:
             if vertex_rise * chord_run < chord_rise * vertex_run:
                 break
             vertices.pop()
-        if vertices and across[vertices[-1]] == across[point]:
-            vertices.pop()
+        if vertices:
+            vertex = vertices[-1]
+            if across[vertex] == across[point]:
+                vertices.pop()
         vertices.append(point)
     return vertices
 
 
-def symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list[int], Fraction]:
+def symmetric_hull(ratios: Fractions, deltas: Fractions) -> tuple[list[int], Fraction]:
     """Indices of the lower hull of the curve together with its mirror image.
 
     And the slope before the first of them. With every pair its swap is covered, so the bound holds
@@ -55,15 +59,18 @@ def symmetric_hull(ratios: list[Fraction], deltas: list[Fraction]) -> tuple[list
     # both.
     vertices = hull(ratios, deltas)
     while True:
-        ratio = ratios[vertices[0]]
-        delta = deltas[vertices[0]]
+        vertex = vertices[0]
+        ratio = ratios[vertex]
+        delta = deltas[vertex]
         # From (1/c, 1 - 1/c + h/c) to (c, h).
-        mirror_slope = -(1 - delta) / (1 + ratio)
+        mirror_slope = (delta - 1) / (1 + ratio)
         if len(vertices) == 1:
             return vertices, mirror_slope
-        next_run = ratios[vertices[1]] - ratio
-        next_rise = deltas[vertices[1]] - delta
-        if mirror_slope <= next_rise / next_run:
+        next_vertex = vertices[1]
+        next_run = ratios[next_vertex] - ratio
+        next_rise = deltas[next_vertex] - delta
+        next_slope = next_rise / next_run
+        if mirror_slope <= next_slope:
             return vertices, mirror_slope
         vertices.pop(0)
 
@@ -79,18 +86,21 @@ def _exact_order(first: list[int], second: list[int]) -> list[int]:
             return -math.inf
         return -Fraction(second[level], first[level])
 
-    return sorted(range(len(first)), key=negative_ratio)
+    levels = range(len(first))
+    return sorted(levels, key=negative_ratio)
 
 
-def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
+def _test_order(first: IntArray, others: IntArray) -> IndexArray:
     """(rows, m) levels sorted by the likelihood ratio others / first, largest first, exactly."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratios = np.where(others > 0, others / first, 0.0)
+        quotients = others / first
+    ratios = np.where(others > 0, quotients, 0.0)
     order = np.argsort(-ratios, axis=1, kind="stable")
-    denominators = first[order].astype(np.uint64)
-    ordered_weights = np.take_along_axis(others, order, axis=1)
-    numerators = ordered_weights.astype(np.uint64)
-    ordered_ratios = np.take_along_axis(ratios, order, axis=1)
+    ordered_first = first[order]
+    ordered_others = _in_order(others, order)
+    ordered_ratios = _in_order(ratios, order)
+    denominators = ordered_first.astype(np.uint64)
+    numerators = ordered_others.astype(np.uint64)
     earlier = np.s_[:, :-1]
     later = np.s_[:, 1:]
     # Rounding keeps order, but quotients that are equal as floats may differ as fractions. Their
@@ -103,17 +113,26 @@ def _test_order(first: IntArray, others: IntArray) -> npt.NDArray[np.intp]:
     is_equal = ordered_ratios[later] == earlier_ratios
     are_tied = np.isfinite(earlier_ratios) & is_equal
     misordered = are_tied & (difference > 0)
-    for row in np.flatnonzero(misordered.any(axis=1)):
-        order[row] = _exact_order(first.tolist(), others[row].tolist())
+    misordered_rows = misordered.any(axis=1)
+    for row in np.flatnonzero(misordered_rows):
+        second = others[row]
+        order[row] = _exact_order(first.tolist(), second.tolist())
     return order
+
+
+def _in_order(rows: npt.NDArray[Entry], order: IndexArray) -> npt.NDArray[Entry]:
+    """The entries of each row in the order of its own."""
+    return np.take_along_axis(rows, order, axis=1)
 
 
 def _corners(points: IntArray) -> IntArray:
     """(c, 2) lower convex hull, exactly, of (n, 2) integer points up to 2**32."""
     across, values = points.T
     order = np.lexsort((-values, across))
-    vertices = hull(across[order].tolist(), values[order].tolist())
-    return points[order[vertices]]
+    ordered_points = points[order]
+    across, values = ordered_points.T.tolist()
+    vertices = hull(across, values)
+    return ordered_points[vertices]
 
 
 def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
@@ -131,16 +150,18 @@ def tradeoff_corners(weights: IntArray) -> tuple[IntArray, IntArray]:
     corners = np.array([[0, TOTAL], [TOTAL, 0]], dtype=np.int64)
     for first in table:
         order = _test_order(first, table)
-        ordered_rows = np.take_along_axis(table, order, axis=1)
-        alarm_rows = np.cumsum(first[order], axis=1)
+        ordered_first = first[order]
+        ordered_rows = _in_order(table, order)
+        alarm_rows = np.cumsum(ordered_first, axis=1)
         detection_rows = np.cumsum(ordered_rows, axis=1)
         alarms = alarm_rows.ravel()
         misses = TOTAL - detection_rows.ravel()
+        points = np.stack([alarms, misses], axis=1)
         # Points clearly above the hull so far cannot become corners.
         hull_misses = np.interp(alarms, corners[:, 0], corners[:, 1])
         is_low = misses <= hull_misses + _FLOAT_MARGIN
-        low_points = np.stack([alarms[is_low], misses[is_low]], axis=1)
-        candidates = np.unique(low_points, axis=0)
-        corners = _corners(np.concatenate([corners, candidates]))
+        candidates = np.unique(points[is_low], axis=0)
+        all_points = np.concatenate([corners, candidates])
+        corners = _corners(all_points)
     corners.setflags(write=False)
     return corners[:, 0], corners[:, 1]

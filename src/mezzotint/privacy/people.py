@@ -30,11 +30,10 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from mezzotint.core.errors import ParameterError, StorageError
 from mezzotint.core.files import PRIVATE_FILE
 from mezzotint.core.records import above, below, counted
-from mezzotint.core.types import Words
+from mezzotint.core.types import ByteArray, Words
 from mezzotint.privacy.sorted_records import (
     RECORD,
     TOTAL,
-    Bytes,
     Columns,
     Hashes,
     Records,
@@ -115,7 +114,7 @@ class IdHash:
         self._cipher = Cipher(algorithms.AES(derived), modes.ECB())  # one block each, a permutation
         self.check = key_check.hexdigest()[:16]
 
-    def of(self, ids: Sequence[str]) -> Bytes:
+    def of(self, ids: Sequence[str]) -> ByteArray:
         """(n, 16) hashes of ids in Unicode's normal form C."""
         import pyarrow as pa
 
@@ -123,7 +122,7 @@ class IdHash:
 
         return self.of_arrow(texts_of(ids, pa.large_string()))
 
-    def of_arrow(self, ids: Any) -> Bytes:
+    def of_arrow(self, ids: Any) -> ByteArray:
         """The same, of an Arrow array of text without missing values."""
         text, offsets = _utf8(ids)
         lengths = np.diff(offsets)
@@ -147,7 +146,7 @@ class IdHash:
             blocks[index, 1:] = np.frombuffer(digest, dtype=np.uint8)
         return self.encrypted(blocks)
 
-    def encrypted(self, blocks: npt.NDArray[Any]) -> Bytes:
+    def encrypted(self, blocks: npt.NDArray[Any]) -> ByteArray:
         """(n, 16) AES of blocks of 16 bytes."""
         encrypted_bytes = self._cipher.encryptor().update(blocks.tobytes())
         return np.frombuffer(encrypted_bytes, dtype=np.uint8).reshape(-1, _BLOCK)
@@ -157,7 +156,7 @@ class IdHash:
         keyed_hash = hashlib.blake2b(long_id, key=self._key, digest_size=SHORT_ID)
         return keyed_hash.digest()
 
-    def names(self, hashed: Bytes) -> list[str]:
+    def names(self, hashed: ByteArray) -> list[str]:
         """The ids of hashes; of long ones, which no key gives back, "#" and the hash."""
         encrypted = np.ascontiguousarray(hashed).tobytes()
         decrypted = self._cipher.decryptor().update(encrypted)
@@ -173,7 +172,7 @@ class IdHash:
         return names
 
 
-def _utf8(ids: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
+def _utf8(ids: Any) -> tuple[ByteArray, npt.NDArray[np.int64]]:
     """The bytes of an Arrow array of text in Unicode's normal form C, and where each id begins."""
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -186,7 +185,7 @@ def _utf8(ids: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
     return text, offsets
 
 
-def _buffers_of(array: Any) -> tuple[Bytes, npt.NDArray[np.int64]]:
+def _buffers_of(array: Any) -> tuple[ByteArray, npt.NDArray[np.int64]]:
     """The bytes of an array of large strings, and the (n + 1,) places where its texts begin."""
     count = len(array)
     if not count:
@@ -249,7 +248,7 @@ class PersonCounter:
         self.token = secrets.token_hex(8)
         self.partial = folder / f"{self.token}.partial"
         self._runs: list[Path] = []
-        self._waiting: list[tuple[Bytes, Words | None]] = []
+        self._waiting: list[tuple[ByteArray, Words | None]] = []
         self._size = 0
         self._descriptor = -1
 
@@ -378,7 +377,7 @@ class Excess:
         needed: units that would hold all rows of each.
     """
 
-    hashed: Bytes
+    hashed: ByteArray
     units: int
     remaining: int
     rows: int

@@ -18,6 +18,7 @@ import numpy as np
 
 from mezzotint.core.errors import FileFormatError, ParameterError
 from mezzotint.core.files import PRIVATE_FILE, resolved, sync_folder
+from mezzotint.core.types import ByteArray
 from mezzotint.privacy.people import (
     MAX_UNITS,
     UNITS,
@@ -30,7 +31,6 @@ from mezzotint.privacy.people import (
 from mezzotint.privacy.sorted_records import (
     RECORD,
     TOTAL,
-    Bytes,
     Records,
     bytes_of,
     columns_of,
@@ -253,7 +253,7 @@ class PeopleStore:
         """The records of a run."""
         return mapped_records(self.segment(line.token), RECORD)
 
-    def listed(self, line: PeopleLine) -> Iterator[tuple[Bytes, int]]:
+    def listed(self, line: PeopleLine) -> Iterator[tuple[ByteArray, int]]:
         """The hash and the rows of each person of a run."""
         for (records,) in ranges_of([self.records(line)]):
             high, low, rows = columns_of([records])

@@ -14,10 +14,10 @@ nowhere else (docs/proofs/rounding.md).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import pairwise
+from math import exp, expm1, floor, fsum, inf, log, log1p, sqrt
 from typing import final
 
 import numpy as np
@@ -150,8 +150,8 @@ class Profile:
         # epsilon.
         least_so_far = np.minimum.accumulate(deltas)
         decreasing = np.minimum(least_so_far, 1.0)
-        ratios = [Fraction(math.exp(epsilon)) for epsilon in epsilons.tolist()]
-        bounds = [Fraction(delta) for delta in decreasing.tolist()]
+        ratios = list(map(Fraction, map(exp, epsilons.tolist())))
+        bounds = list(map(Fraction, decreasing.tolist()))
         vertices, mirror_slope = symmetric_hull(ratios, bounds)
         slopes = [mirror_slope]
         for start, end in pairwise(vertices):
@@ -164,13 +164,15 @@ class Profile:
         mirrored = [after - before for before, after in pairwise(slopes)]
         jumps = zip(mirrored, vertices, strict=True)
         masses = [jump * ratios[vertex] for jump, vertex in jumps]
-        infinite = bounds[vertices[-1]]
-        if ratios[vertices[0]] == 1:
+        last_vertex = vertices[-1]
+        infinite = bounds[last_vertex]
+        first_vertex = vertices[0]
+        if ratios[first_vertex] == 1:
             del vertices[0], masses[0], mirrored[0]
         total = sum([*masses, *mirrored], infinite)
         remaining = max(Fraction(0), 1 - total)
-        exact_masses = [*mirrored[::-1], remaining, *masses]
-        float_masses = [float(mass) for mass in exact_masses]
+        mirrored.reverse()
+        float_masses = list(map(float, [*mirrored, remaining, *masses]))
         positive_losses = epsilons[vertices]
         negative_losses = -positive_losses[::-1]
         losses = np.concatenate([negative_losses, [0.0], positive_losses])
@@ -183,7 +185,8 @@ class Profile:
     @property
     def largest_size(self) -> float:
         """The largest absolute value of a finite loss, be it a gain or a loss."""
-        return float(np.abs(self.losses).max(initial=0.0))
+        sizes = np.abs(self.losses)
+        return float(sizes.max(initial=0.0))
 
     @property
     def deviation(self) -> float:
@@ -194,15 +197,15 @@ class Profile:
         mean = float(self.masses @ self.losses) / total
         squares = (self.losses - mean) ** 2
         variance = float(self.masses @ squares) / total
-        return math.sqrt(variance)
+        return sqrt(variance)
 
     # Reading: the only place where errors count
 
     @property
     def _slack(self) -> float:
         """The error of the masses, and of sums over them (R3)."""
-        summation_error = 4 * (self.masses.size + 64) * UNIT
-        return (1 + COARSEST) * self.error + summation_error
+        terms = self.masses.size + 64
+        return (1 + COARSEST) * self.error + 4 * terms * UNIT
 
     def deltas(self, epsilons: npt.ArrayLike) -> FloatArray:
         """Upper bounds on the curve at any real epsilons, the error added.
@@ -213,8 +216,8 @@ class Profile:
         if self.error > COARSEST:
             return np.ones_like(points)
         slack = self._slack
-        lowered = points - slack * (1 + np.abs(points))
-        shifted = np.minimum(lowered, LARGEST)
+        lowering = slack * (1 + np.abs(points))
+        shifted = np.minimum(points - lowering, LARGEST)
         first_larger = np.searchsorted(self.losses, shifted, side="right")
         first_sums = _sums_from(self.masses)[first_larger]
         second_sums = _sums_from(self._second_masses)[first_larger]
@@ -247,30 +250,33 @@ class Profile:
         slack = self._slack
         target = delta / (1 + slack) - self.infinite
         if self.error > COARSEST or target < 0:
-            return math.inf
+            return inf
         if self._above(-slack) <= target:
             return 0.0
         losses = self.losses
         # The first loss at which the curve has come down to the target: at the last one it is 0.
-        first_larger = int(np.searchsorted(losses, -slack, side="right"))
-        too_small = first_larger - 1
+        too_small = self._first_larger(-slack) - 1
         sufficient = losses.size - 1
         while sufficient - too_small > 1:
             middle = (too_small + sufficient) // 2
-            if self._above(losses[middle]) <= target:
+            middle_delta = self._above(losses[middle])
+            if middle_delta <= target:
                 sufficient = middle
             else:
                 too_small = middle
         # Between two losses the curve is A - e**epsilon B.
         next_loss = float(losses[sufficient])
-        likelihoods = np.exp(next_loss - losses[sufficient:])
-        second_mass = float(self.masses[sufficient:] @ likelihoods)
+        larger_losses = losses[sufficient:]
+        larger_masses = self.masses[sufficient:]
+        likelihoods = np.exp(next_loss - larger_losses)
+        second_mass = float(larger_masses @ likelihoods)
         allowance = target - self._above(next_loss)
         solution = -slack
         if too_small >= 0:
-            solution = max(solution, float(losses[too_small]))
+            previous_loss = float(losses[too_small])
+            solution = max(solution, previous_loss)
         if allowance < second_mass:
-            log_remainder = math.log1p(-allowance / second_mass)
+            log_remainder = log1p(-allowance / second_mass)
             solution = max(solution, next_loss + log_remainder)
         return solution + slack * (1 + abs(solution))
 
@@ -282,8 +288,10 @@ class Profile:
         Source: Dong, Roth and Su 2022, Proposition 2.5.
         """
         # Of the tests that reject where the loss is large, the strictest first.
-        alarm_sums = np.cumsum(self._second_masses[::-1])
-        detection_sums = np.cumsum(self.masses[::-1])
+        strictest_alarms = self._second_masses[::-1]
+        strictest_detections = self.masses[::-1]
+        alarm_sums = np.cumsum(strictest_alarms)
+        detection_sums = np.cumsum(strictest_detections)
         alarms = np.append(0.0, alarm_sums)
         detections = np.append(0.0, detection_sums) + self.infinite
         has_other_outputs = alarms[-1] < 1 - self._slack  # the second distribution
@@ -312,10 +320,15 @@ class Profile:
 
     def _above(self, epsilon: float) -> float:
         """The curve of the finite losses by its definition: positive terms, free of cancellation."""
-        first_larger = int(np.searchsorted(self.losses, epsilon, side="right"))
+        first_larger = self._first_larger(epsilon)
         larger_losses = self.losses[first_larger:]
+        larger_masses = self.masses[first_larger:]
         shares = -np.expm1(epsilon - larger_losses)
-        return float(self.masses[first_larger:] @ shares)
+        return float(larger_masses @ shares)
+
+    def _first_larger(self, epsilon: float) -> int:
+        """The index of the first loss above epsilon."""
+        return int(np.searchsorted(self.losses, epsilon, side="right"))
 
     # Taking part at random
 
@@ -380,7 +393,7 @@ class Profile:
         infinite = self.infinite * rate
         error = self.error + ROUNDED
         finite_masses = np.concatenate([first, second])
-        total = math.fsum([*finite_masses.tolist(), infinite])
+        total = fsum([*finite_masses.tolist(), infinite])
         remaining = max(0.0, 1.0 - total)
         size = 1 + self.largest_size
         upper_losses = _raised(mixed_losses, size)
@@ -399,9 +412,9 @@ class Profile:
         """
         second = self._second_masses
         error = self.error + ROUNDED
-        second_mass = math.fsum(second.tolist())
+        second_mass = fsum(second.tolist())
         missing = max(0.0, 1.0 - second_mass) + error
-        absent_loss = math.log1p(-rate)
+        absent_loss = log1p(-rate)
         losses = np.append(_mixed_losses(self.losses, rate), absent_loss)
         mixed_masses = rate * self.masses + (1 - rate) * second
         return _ordered(
@@ -418,7 +431,7 @@ class Profile:
             mass_s max(0, 1 - c (1 - r + r e**-s)).
         A profile covers its pair in both orders, so P and Q may change places; r < 1.
         """
-        ceiling = -math.log1p(-rate)
+        ceiling = -log1p(-rate)
         mixed_losses = -_mixed_losses(-self.losses, rate)
         capped = np.minimum(mixed_losses, ceiling)
         losses = np.append(capped, ceiling)
@@ -464,8 +477,8 @@ class Profile:
             return self
         infinite = 1.0
         if self.infinite < 1:
-            log_finite = count * math.log1p(-self.infinite)
-            infinite = -math.expm1(log_finite)
+            log_finite = count * log1p(-self.infinite)
+            infinite = -expm1(log_finite)
         return replace(self, infinite=infinite, error=count * self.error)
 
     def _trimmed(self, tail: float) -> Profile:
@@ -481,7 +494,8 @@ class Profile:
         if end <= first:
             return self
         least_loss = self.losses[first]
-        upper_tail = float(self.masses[end:].sum())
+        largest_masses = self.masses[end:]
+        upper_tail = float(largest_masses.sum())
         summation_error = self.masses.size * UNIT
         return replace(
             self,
@@ -502,16 +516,20 @@ class Profile:
         multiples = np.floor(losses / step)
         remainders = losses - multiples * step
         distances = np.clip(remainders, 0.0, step)
-        real_shares = np.expm1(-distances) / math.expm1(-step)
+        real_shares = np.expm1(-distances) / expm1(-step)
         upper_shares = np.minimum(real_shares, 1.0)
         lower_shares = 1 - upper_shares
         indices = multiples.astype(np.int64)
         start = int(indices.min())
         positions = indices - start
-        masses = np.zeros(int(positions.max()) + 2)
-        np.add.at(masses, positions, self.masses * lower_shares)
-        np.add.at(masses, positions + 1, self.masses * upper_shares)
-        additions = 2 * int(np.bincount(positions).max())
+        largest_position = int(positions.max())
+        masses = np.zeros(largest_position + 2)
+        lower_masses = self.masses * lower_shares
+        upper_masses = self.masses * upper_shares
+        np.add.at(masses, positions, lower_masses)
+        np.add.at(masses, positions + 1, upper_masses)
+        atom_counts = np.bincount(positions)
+        additions = 2 * int(atom_counts.max())
         return Profile(
             losses=_grid(start, masses.size, step),
             masses=masses,
@@ -526,28 +544,31 @@ class Profile:
         tail: float,
     ) -> Profile:
         """The sum of `count` independent losses on the grid of this step."""
-        total = math.fsum(self.masses.tolist())
+        total = fsum(self.masses.tolist())
         shares = self.masses / total
         summed = sum_pmf([shares], [[count]], tail=tail, from_above=True)
         # Every term of (total + infinite)**count but total**count has an infinite loss in it.
-        log_scale = count * math.log(total)
-        scale = math.exp(min(LARGEST, log_scale))
-        growth = count * math.log1p(self.infinite / total)
-        certain = scale * math.expm1(min(1.0, growth))
+        log_scale = count * log(total)
+        scale = exp(min(LARGEST, log_scale))
+        growth = count * log1p(self.infinite / total)
+        certain = scale * expm1(min(1.0, growth))
         if growth > 1:
-            log_all = count * math.log(total + self.infinite)
-            certain = math.exp(log_all) - scale
-        pmf = summed.pmf[0]
-        positive = np.flatnonzero(pmf)
+            log_all = count * log(total + self.infinite)
+            certain = exp(log_all) - scale
+        (pmf,) = summed.pmf
+        (window_start,) = summed.start.tolist()
+        (outside,) = summed.outside.tolist()
+        positive: list[int] = np.flatnonzero(pmf).tolist()
         start = 0
         end = 1
-        if positive.size:
-            start = int(positive[0])
-            end = int(positive[-1]) + 1
-        smallest = round(float(self.losses[0]) / step)  # in steps, of one release
-        first = smallest * count + int(summed.start[0]) + start
+        if positive:
+            start = positive[0]
+            end = positive[-1] + 1
+        smallest_loss = float(self.losses[0])
+        smallest = round(smallest_loss / step)  # in steps, of one release
+        first = smallest * count + window_start + start
         masses = pmf[start:end] * scale
-        cut_mass = scale * float(summed.outside[0])
+        cut_mass = scale * outside
         return Profile(
             losses=_grid(first, masses.size, step),
             masses=masses,
@@ -567,7 +588,8 @@ def _raised(losses: FloatArray, size: float | FloatArray = 1.0) -> FloatArray:
 
     A few units of their own size, and of the `size` they were made from.
     """
-    return losses + ROUNDED * (size + np.abs(losses))
+    total_size = size + np.abs(losses)
+    return losses + ROUNDED * total_size
 
 
 def _ordered(
@@ -590,8 +612,9 @@ def _ordered(
 
 def _sums_from(values: FloatArray) -> FloatArray:
     """(n + 1,) sums of the entries from each place on; 0 at the end."""
-    sums = np.cumsum(values[::-1])[::-1]
-    return np.append(sums, 0.0)
+    last_first = values[::-1]
+    sums = np.cumsum(last_first)
+    return np.append(sums[::-1], 0.0)
 
 
 def _mixed_losses(losses: FloatArray, rate: float) -> FloatArray:
@@ -610,7 +633,8 @@ def _mixed_losses(losses: FloatArray, rate: float) -> FloatArray:
 def window(profile: Profile, count: int) -> float:
     """How wide the losses of `count` releases together are, but for their rarest extremes, nats."""
     largest = profile.largest_size
-    likely = 24 * profile.deviation * math.sqrt(count) + 40 * largest
+    deviation = profile.deviation * sqrt(count)
+    likely = 24 * deviation + 40 * largest
     return min(2 * count * largest, likely)
 
 
@@ -627,8 +651,9 @@ def grid_step(profile: Profile, count: int, tolerance: float) -> float:
     # to its variance. In all that is count step**2 / 8 and, some 8 deviations out, sqrt(count)
     # step**2 / deviation more.
     deviation = max(profile.deviation, largest / 1e6)
-    drift = count / 8 + math.sqrt(count) / deviation
-    coarsest = min(math.sqrt(tolerance / drift), largest / 64)
-    finest = max(window(profile, count), 2 * largest) / MAX_POINTS
-    step_count = math.floor(largest / max(coarsest, finest))
+    drift = count / 8 + sqrt(count) / deviation
+    coarsest = min(sqrt(tolerance / drift), largest / 64)
+    widest = max(window(profile, count), 2 * largest)
+    finest = widest / MAX_POINTS
+    step_count = floor(largest / max(coarsest, finest))
     return largest / max(1, step_count)

@@ -13,11 +13,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core.types import IndexArray, Words
+from mezzotint.core.types import BoolArray, ByteArray, IndexArray, IntArray, Words
 
-RECORD = np.dtype([("high", ">u8"), ("low", ">u8"), ("rows", "<u4")])
+_HASH = [("high", ">u8"), ("low", ">u8")]
 
-TOTAL = np.dtype([("high", ">u8"), ("low", ">u8"), ("units", "<u8")])
+RECORD = np.dtype([*_HASH, ("rows", "<u4")])
+
+TOTAL = np.dtype([*_HASH, ("units", "<u8")])
 
 MOST_RANGES = 256
 
@@ -32,9 +34,8 @@ written.
 Hashes = Words
 """(n,) one half of every hash."""
 
-Bytes = npt.NDArray[np.uint8]
-
-Booleans = npt.NDArray[np.bool_]
+Kind = np.dtype[Any]
+"""`RECORD` or `TOTAL`."""
 
 Records = npt.NDArray[Any]
 """Of `RECORD` or `TOTAL`, sorted by hash."""
@@ -43,17 +44,18 @@ Columns = tuple[Hashes, Hashes, Words]
 """Both halves of every hash, and the rows or units of each."""
 
 
-def bytes_of(high: Hashes, low: Hashes) -> Bytes:
+def bytes_of(high: Hashes, low: Hashes) -> ByteArray:
     halves = np.stack([high, low], axis=1)
     big_endian = halves.astype(">u8")
-    return big_endian.view(np.uint8).reshape(len(high), 16)
+    hash_bytes = big_endian.view(np.uint8)
+    return hash_bytes.reshape(len(high), 16)
 
 
 def sums_by_hash(
     high: Hashes,
     low: Hashes,
     amounts: Words,
-) -> tuple[Hashes, Hashes, Words]:
+) -> Columns:
     """Sorted by hash, equal ones added up."""
     order = _order(high)
     sorted_high = high[order]
@@ -74,7 +76,7 @@ def sums_by_hash(
     return sorted_high[first_positions], sorted_low[first_positions], sums
 
 
-def _changes(values: Hashes) -> Booleans:
+def _changes(values: Hashes) -> BoolArray:
     """(n - 1,) whether each entry differs from the one before it."""
     return values[1:] != values[:-1]
 
@@ -86,10 +88,12 @@ def _order(high: Hashes) -> IndexArray:
     several times as fast as positions. Where two hashes differ in those bits alone, which is rare,
     the positions are sorted.
     """
-    position_bits = max(1, high.size).bit_length()
-    position_mask = np.uint64((1 << position_bits) - 1)
+    hash_count = high.size
+    position_bits = max(1, hash_count).bit_length()
+    largest_position = (1 << position_bits) - 1
+    position_mask = np.uint64(largest_position)
     positioned = high & ~position_mask
-    positioned |= np.arange(high.size, dtype=np.uint64)
+    positioned |= np.arange(hash_count, dtype=np.uint64)
     positioned.sort()
     positioned &= position_mask
     positions = positioned.view(np.int64)
@@ -106,52 +110,63 @@ def merged_sums(parts: Sequence[Columns]) -> Columns:
 
     merged_parts = list(parts)
     while len(merged_parts) > 1:
-        pairs = zip(merged_parts[::2], merged_parts[1::2], strict=False)
-        unpaired = merged_parts[len(merged_parts) // 2 * 2 :]
-        merged_parts = unpaired
-        for first, second in pairs:
+        firsts = merged_parts[::2]
+        seconds = merged_parts[1::2]
+        merged_parts = firsts[len(seconds) :]  # the last of an odd number
+        for first, second in zip(firsts, seconds, strict=False):
             most_records = first[0].size + second[0].size
-            high, low, amounts = _empty_columns(most_records)
-            count = merge(*first, *second, high, low, amounts)
-            merged_parts.append((high[:count], low[:count], amounts[:count]))
+            columns = _empty_columns(most_records)
+            count = merge(*first, *second, *columns)
+            merged_parts.append(_slice_of(columns, slice(count)))
     return merged_parts[0]
 
 
 def _empty_columns(record_count: int) -> Columns:
     """Columns to be written to."""
     high = np.empty(record_count, dtype=np.uint64)
-    return high, np.empty_like(high), np.empty_like(high)
+    low = np.empty_like(high)
+    amounts = np.empty_like(high)
+    return high, low, amounts
 
 
-def mapped_records(path: Path, kind: np.dtype[Any]) -> Records:
+def _slice_of(columns: Columns, span: slice) -> Columns:
+    high, low, amounts = columns
+    return high[span], low[span], amounts[span]
+
+
+def mapped_records(path: Path, kind: Kind) -> Records:
     """The records of a file, read when they are needed."""
     if path.stat().st_size == 0:
         return np.zeros(0, dtype=kind)
     return np.memmap(path, dtype=kind, mode="r")
 
 
-def records_of(columns: Columns, kind: np.dtype[Any]) -> Records:
-    """Records of `RECORD` or `TOTAL`."""
-    record_count = columns[0].size
-    records = np.empty(record_count, dtype=kind)
+def records_of(columns: Columns, kind: Kind) -> Records:
+    high, _low, _amounts = columns
+    records = np.empty(high.size, dtype=kind)
     _fill(records, columns)
     return records
 
 
-def _fill(records: Records, columns: Columns) -> None:
+def _fields(records: Records) -> tuple[str, ...]:
     assert records.dtype.names is not None
-    for field, column in zip(records.dtype.names, columns, strict=True):
+    return records.dtype.names
+
+
+def _fill(records: Records, columns: Columns) -> None:
+    for field, column in zip(_fields(records), columns, strict=True):
         records[field] = column
 
 
-def pieces_of(columns: Columns, kind: np.dtype[Any]) -> Iterator[memoryview]:
-    """The bytes of records of `RECORD` or `TOTAL`; each piece is valid until the next."""
-    high, low, amounts = columns
-    records = np.empty(min(high.size, WRITTEN_RECORDS), dtype=kind)
-    for first_record in range(0, high.size, WRITTEN_RECORDS):
-        filled_records = records[: high.size - first_record]
+def pieces_of(columns: Columns, kind: Kind) -> Iterator[memoryview]:
+    """The bytes of records; each piece is valid until the next."""
+    high, _low, _amounts = columns
+    record_count = high.size
+    records = np.empty(min(record_count, WRITTEN_RECORDS), dtype=kind)
+    for first_record in range(0, record_count, WRITTEN_RECORDS):
+        filled_records = records[: record_count - first_record]
         span = slice(first_record, first_record + len(filled_records))
-        _fill(filled_records, (high[span], low[span], amounts[span]))
+        _fill(filled_records, _slice_of(columns, span))
         yield filled_records.view(np.uint8).data
 
 
@@ -162,17 +177,12 @@ def columns_of(files: Sequence[Records]) -> Columns:
     first_record = 0
     for records in files:
         span = slice(first_record, first_record + len(records))
+        _high, _low, amount = _fields(records)
         high[span] = records["high"]
         low[span] = records["low"]
-        amounts[span] = records[_amount(records)]
+        amounts[span] = records[amount]
         first_record = span.stop
     return high, low, amounts
-
-
-def _amount(records: Records) -> str:
-    """The field of the rows or units of people."""
-    assert records.dtype.names is not None
-    return records.dtype.names[-1]
 
 
 def ranges_of(files: Sequence[Records]) -> Iterator[list[Records]]:
@@ -182,7 +192,7 @@ def ranges_of(files: Sequence[Records]) -> Iterator[list[Records]]:
     while range_count < MOST_RANGES and record_count > range_count * RANGE_RECORDS:
         range_count *= 2
     first_byte_count = MOST_RANGES // range_count
-    edges = np.arange(1, range_count) * first_byte_count
+    edges = np.arange(first_byte_count, MOST_RANGES, first_byte_count)
     cuts_by_file = [_cuts(records, edges) for records in files]
     for index in range(range_count):
         slices: list[Records] = []
@@ -199,26 +209,32 @@ def _read(records: Records, start: int, stop: int) -> Records:
     if not isinstance(records, np.memmap):
         return records[start:stop]
     assert records.filename is not None
-    offset = start * records.dtype.itemsize
-    return np.fromfile(records.filename, dtype=records.dtype, count=stop - start, offset=offset)
+    kind = records.dtype
+    return np.fromfile(
+        records.filename,
+        dtype=kind,
+        count=stop - start,
+        offset=start * kind.itemsize,
+    )
 
 
-def _cuts(records: Records, edges: npt.NDArray[np.int_]) -> list[int]:
+def _cuts(records: Records, edges: IntArray) -> list[int]:
     """Where a sorted file begins, where the first byte of its hashes reaches each edge, its end."""
     first_bytes = np.empty(len(records), dtype=np.uint8)
     for start in range(0, len(records), RANGE_RECORDS):
-        span = slice(start, start + RANGE_RECORDS)
-        first_bytes[span] = _first_bytes(_read(records, span.start, span.stop))
-    inner_cuts = np.searchsorted(first_bytes, edges.astype(np.uint8))
+        stop = start + RANGE_RECORDS
+        first_bytes[start:stop] = _first_bytes(_read(records, start, stop))
+    byte_edges = edges.astype(np.uint8)
+    inner_cuts = np.searchsorted(first_bytes, byte_edges)
     return [0, *inner_cuts.tolist(), len(records)]
 
 
-def _first_bytes(records: Records) -> Bytes:
+def _first_bytes(records: Records) -> ByteArray:
     """(n,) the first byte of each record, which is the highest of its hash."""
-    assert records.dtype.fields is not None
-    assert records.dtype.fields["high"] == (np.dtype(">u8"), 0), "the hash comes first"
+    kind = records.dtype
+    assert kind in (RECORD, TOTAL), "the hash comes first"
     all_bytes = np.asarray(records).view(np.uint8)
-    record_bytes = all_bytes.reshape(len(records), records.dtype.itemsize)
+    record_bytes = all_bytes.reshape(len(records), kind.itemsize)
     return record_bytes[:, 0]
 
 
@@ -240,7 +256,7 @@ def position_of(records: Records, high: int) -> int:
 
 def _positions(
     sorted_high: Hashes, sorted_low: Hashes, high: Hashes, low: Hashes
-) -> tuple[IndexArray, Booleans]:
+) -> tuple[IndexArray, BoolArray]:
     """Where each hash stands among sorted ones, or would stand, and whether it is among them."""
     positions = np.searchsorted(sorted_high, high)
     is_present = np.zeros(high.size, dtype=bool)
@@ -269,7 +285,8 @@ def lookup(
     total_high, total_low, total_units = columns_of([totals])
     positions, is_present = _positions(total_high, total_low, high, low)
     units = np.zeros(high.size, dtype=np.uint64)
-    units[is_present] = total_units[positions[is_present]]
+    present_positions = positions[is_present]
+    units[is_present] = total_units[present_positions]
     return units
 
 
@@ -277,7 +294,8 @@ def largest_totals(units: Words, count: int) -> list[int]:
     """Positions of the largest totals, so many or all, the largest first."""
     if not units.size:
         return []
-    first = units.size - min(count, units.size)
+    first = max(0, units.size - count)
     largest = np.argpartition(units, first)[first:]
     ascending = np.argsort(units[largest])
-    return largest[ascending[::-1]].tolist()
+    descending = ascending[::-1]
+    return largest[descending].tolist()

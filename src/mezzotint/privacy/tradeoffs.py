@@ -7,8 +7,8 @@ privacy: epsilon per unit of distance, for all real inputs, and of vectors repor
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
+from math import inf, isinf, log, sqrt
 from typing import Literal
 
 import numpy as np
@@ -53,7 +53,7 @@ RELATIVE_ERROR = 1e-12
 """scipy's ndtr, ndtri, log_ndtr and erfcx err by a few 1e-15 relative where they are used here; 1e-12
 is given away."""
 
-_ROOT_TWO = math.sqrt(2)
+_ROOT_TWO = sqrt(2)
 
 
 def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArray:
@@ -68,7 +68,8 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     offset = log_factor / shift
     from_shifted = shift / 2 - offset
     from_central = -shift / 2 - offset
-    rounding = np.where(np.isfinite(offset), 4 * UNIT * (shift / 2 + np.abs(offset)), 0.0)
+    sizes = shift / 2 + np.abs(offset)
+    rounding = np.where(np.isfinite(offset), 4 * UNIT * sizes, 0.0)
     shifted_mass = scipy.special.ndtr(from_shifted + rounding)
     central_mass = _central_mass(log_factor, from_shifted, from_central, rounding)
     # Both terms err relatively, so their difference errs by that much of the first, which is the
@@ -76,7 +77,8 @@ def hockey_stick(shift: float | FloatArray, log_factor: FloatArray) -> FloatArra
     largest_shifted = shifted_mass * (1 + RELATIVE_ERROR)
     smallest_central = central_mass * (1 - RELATIVE_ERROR)
     difference = largest_shifted - smallest_central
-    total_difference = -np.expm1(np.minimum(log_factor, 0.0))  # of all outputs, A the real line
+    capped_factor = np.minimum(log_factor, 0.0)
+    total_difference = -np.expm1(capped_factor)  # of all outputs, A the real line
     least_difference = np.maximum(0.0, total_difference)
     return np.clip(difference, least_difference, 1.0)
 
@@ -99,17 +101,21 @@ def _central_mass(
     farthest = np.abs(from_shifted) + rounding
     depth = np.maximum(0.0, rounding - from_central)
     with np.errstate(over="ignore"):
-        density = np.exp(-(farthest**2) / 2)
+        half_square = farthest**2 / 2
+        density = np.exp(-half_square)
     mills_ratio: FloatArray = scipy.special.erfcx(depth / _ROOT_TWO)
     beyond_mean = density * mills_ratio / 2
-    factor = np.exp(np.minimum(log_factor, 0.0))
+    capped_factor = np.minimum(log_factor, 0.0)
+    factor = np.exp(capped_factor)
     central_mass: FloatArray = scipy.special.ndtr(from_central - rounding)
-    return np.where(from_central <= 0, beyond_mean, factor * central_mass)
+    before_mean = factor * central_mass
+    return np.where(from_central <= 0, beyond_mean, before_mean)
 
 
 def _delta(shift: float, epsilon: float) -> float:
-    (delta,) = hockey_stick(shift, np.array([epsilon])).tolist()
-    return delta
+    log_factor = np.array([epsilon])
+    (delta,) = hockey_stick(shift, log_factor)
+    return float(delta)
 
 
 def gaussian_epsilon(shift: float, delta: float) -> float:
@@ -123,19 +129,21 @@ def gaussian_epsilon(shift: float, delta: float) -> float:
         >>> round(gaussian_epsilon(1.0, 1e-5), 3)
         4.377
     """
-    if not (shift < math.inf and delta > 0):
-        return math.inf
+    if not (shift < inf and delta > 0):
+        return inf
     if shift == 0 or _delta(shift, 0.0) <= delta:
         return 0.0
-    log_tail = math.log(2 / delta)
-    sufficient = shift * (shift / 2 + math.sqrt(2 * log_tail))
-    while _delta(shift, sufficient) > delta:
-        sufficient *= 2
+    log_tail = log(2 / delta)
+    deviations = sqrt(2 * log_tail)
+    sufficient = shift * (shift / 2 + deviations)
 
     def suffices(epsilon: float) -> bool:
         return _delta(shift, epsilon) <= delta
 
-    return bracket(suffices, sufficient, 0.0, tolerance=1e-12)[0]
+    while _delta(shift, sufficient) > delta:
+        sufficient *= 2
+    least, _excessive = bracket(suffices, sufficient, 0.0, tolerance=1e-12)
+    return least
 
 
 def gaussian_shift(epsilon: float, delta: float) -> float:
@@ -152,7 +160,8 @@ def gaussian_shift(epsilon: float, delta: float) -> float:
     while is_close(excessive):
         allowed = excessive
         excessive *= 2
-    return bracket(is_close, allowed, excessive)[0]
+    largest, _excessive = bracket(is_close, allowed, excessive)
+    return largest
 
 
 UNEVEN = 1e-8
@@ -211,7 +220,7 @@ def metric_epsilon(mechanism: Mechanism, metric: str) -> float:
     spacing = Fraction(spacing_of(mechanism.knots))
     losses = row_losses(mechanism)
     if np.isinf(losses).any():
-        return math.inf
+        return inf
     slopes: list[Fraction] = []
     for knots_apart, loss in enumerate(losses.tolist(), 1):
         distance = knots_apart * spacing
@@ -225,14 +234,14 @@ def row_losses(mechanism: Mechanism) -> FloatArray:
     inf where a row misses a level.
     """
     rows = mechanism.weights
-    losses = np.zeros(len(rows) - 1)
+    losses: list[float] = []
     for distance in range(1, len(rows)):
         former = rows[:-distance]
         latter = rows[distance:]
         larger = np.maximum(latter, former)
         smaller = np.minimum(latter, former)
-        losses[distance - 1] = _largest_log_ratio(larger, smaller)
-    return losses
+        losses.append(_largest_log_ratio(larger, smaller))
+    return np.array(losses)
 
 
 def _largest_log_ratio(larger: IntArray, smaller: IntArray) -> float:
@@ -241,15 +250,14 @@ def _largest_log_ratio(larger: IntArray, smaller: IntArray) -> float:
     inf where only the smaller one is 0.
     """
     positive = larger > 0
-    if (smaller[positive] == 0).any():
-        return math.inf
-    divisors = np.maximum(smaller, 1)
-    quotients = np.where(positive, larger / divisors, 0.0)
+    numerators = larger[positive]
+    denominators = smaller[positive]
+    if not denominators.all():
+        return inf
     # The float quotient picks the largest up to rounding.
-    largest_index = int(np.argmax(quotients))
-    entry = np.unravel_index(largest_index, quotients.shape)
-    numerator = int(larger[entry])
-    denominator = int(smaller[entry])
+    entry = np.argmax(numerators / denominators)
+    numerator = int(numerators[entry])
+    denominator = int(denominators[entry])
     if numerator <= denominator:
         return 0.0
     logarithm = Fraction(log_ratio(numerator, denominator))
@@ -292,21 +300,21 @@ def vector_epsilon(
         raise ParameterError("l2_distance", l2_distance, "need a finite distance >= 0")
     spacing = spacing_of(mechanism.knots)
     losses = np.maximum.accumulate(row_losses(mechanism))
-    if math.isinf(losses[-1]):
-        return math.inf
+    if isinf(losses[-1]):
+        return inf
     distance = float(l2_distance)
-    loss_by_slope = math.inf
+    loss_by_slope = inf
     if inputs == "grid":
         grid_distances: FloatArray = np.arange(losses.size + 1.0) * spacing
         squares = grid_distances**2
-        bounds = np.concatenate([[0.0], losses])
+        bounds = np.append(0.0, losses)
     else:
         steepest = steepest_loss(mechanism)
         squares, bounds = _real_profile(losses, spacing, steepest)
         if distance > 0:
             # In both vectors, whichever way.
-            distance += 2 * math.sqrt(dimension) * spacing * POSITION_ERROR
-        loss_by_slope = steepest * math.sqrt(dimension) * distance
+            distance += 2 * sqrt(dimension) * spacing * POSITION_ERROR
+        loss_by_slope = steepest * sqrt(dimension) * distance
     # sum_i profile(d_i^2) <= sum_i hull(d_i^2) <= dimension * hull(distance^2 / dimension), hull
     # concave (Jensen); and sum_i steepest d_i <= steepest sqrt(dimension) distance.
     mean_square = distance**2 / dimension
@@ -324,10 +332,11 @@ def _real_profile(
     # at most losses[ceil(d/h)]. And no log p is steeper than `steepest`, so d = j h + r costs at
     # most losses[j] + r steepest. The smaller of the two, taken at the right end of each small
     # step.
-    knot_losses = np.concatenate([[0.0], losses])
+    knot_losses = np.append(0.0, losses)
     steps = np.arange(losses.size * _SEGMENTS)
     knots_apart, remainder = np.divmod(steps + 1, _SEGMENTS)
-    by_dithering = knot_losses[knots_apart + (remainder > 0)]
+    rows_apart = knots_apart + (remainder > 0)
+    by_dithering = knot_losses[rows_apart]
     distance_beyond = remainder / _SEGMENTS * spacing
     by_slope = knot_losses[knots_apart] + distance_beyond * steepest
     bounds = np.minimum(by_dithering, by_slope)

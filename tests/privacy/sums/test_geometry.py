@@ -94,7 +94,7 @@ def test_pairs_of_rows_and_slopes_that_are_passed_over_are_not_the_worst(
     noise = no_noise() if table == "one report" else others_noise(mechanism, 40)
     knots, rows = geometry._segments(mechanism)
     steepness = np.diff(rows, axis=0) / np.diff(knots)[:, None]
-    finer, mixed = geometry._refined(knots, rows, noise.pmf.size)
+    finer, mixed = geometry._refined((knots, rows), noise.pmf.size)
     owner = np.searchsorted(knots, finer[:-1], side="right") - 1
     apart = geometry._least_distances(finer)
     distances = (

@@ -6,7 +6,7 @@ it.
 
 from __future__ import annotations
 
-import bisect
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
@@ -69,8 +69,9 @@ class Lattice:
 
 def _integers(levels: FloatArray) -> IntArray | None:
     """Candidate integers of the levels; None when a ratio of distances is not a small rational."""
-    lowest = Fraction(float(levels[0]))
-    distances = [Fraction(float(level)) - lowest for level in levels]
+    exact_levels = _exact(levels)
+    lowest = exact_levels[0]
+    distances = [level - lowest for level in exact_levels]
     span = distances[-1]
     # The coarsest lattice first: rationals of the range with the least denominator that meets the
     # tolerance.
@@ -78,12 +79,17 @@ def _integers(levels: FloatArray) -> IntArray | None:
     for distance in distances[1:-1]:
         if denominator > MAX_SPAN:
             return None
-        denominator *= _least_denominator(distance / span * denominator, denominator)
+        ratio = distance / span * denominator
+        denominator *= _least_denominator(ratio, denominator)
     if denominator > MAX_SPAN:
         return None
     multiples = [round(distance * denominator / span) for distance in distances]
     integers = np.array(multiples, dtype=np.int64)
     return integers // np.gcd.reduce(integers)
+
+
+def _exact(levels: FloatArray) -> list[Fraction]:
+    return list(map(Fraction, levels.tolist()))
 
 
 def _least_denominator(ratio: Fraction, scale: int) -> int:
@@ -94,10 +100,12 @@ def _least_denominator(ratio: Fraction, scale: int) -> int:
     tolerance = Fraction(TOLERANCE) * scale
 
     def is_near(denominator: int) -> bool:
-        return abs(ratio.limit_denominator(denominator) - ratio) <= tolerance
+        nearest = ratio.limit_denominator(denominator)
+        return abs(nearest - ratio) <= tolerance
 
     # limit_denominator(q) gives the closest fraction, and its error shrinks with q.
-    return 1 + bisect.bisect_left(range(1, MAX_SPAN + 1), True, key=is_near)
+    denominators = range(1, MAX_SPAN + 1)
+    return 1 + bisect_left(denominators, True, key=is_near)
 
 
 def find_lattice(levels: FloatArray) -> Lattice:
@@ -119,29 +127,34 @@ def find_lattice(levels: FloatArray) -> Lattice:
         remedy = "need at least 2 finite, strictly increasing levels"
         raise ParameterError("levels", values.tolist(), remedy)
     integers = _integers(values)
-    if integers is None or (np.diff(integers) <= 0).any() or int(integers[-1]) > MAX_SPAN:
+    if integers is None or not _increasing(integers) or integers[-1] > MAX_SPAN:
         raise ParameterError("levels", values.tolist(), _REMEDY)
-    exact = [Fraction(float(level)) for level in values]
-    span = exact[-1] - exact[0]
+    exact_levels = _exact(values)
+    offset = exact_levels[0]
+    span = exact_levels[-1] - offset
     # Offset and step run through the first and the last level; only the floats that are stored
     # count.
-    step = Fraction(float(span / int(integers[-1])))
-    multiples = [exact[0] + step * int(integer) for integer in integers]
-    missed = max(abs(level - value) for level, value in zip(exact, multiples, strict=True))
-    if missed > Fraction(TOLERANCE) * span:
+    step = float(span / int(integers[-1]))
+    exact_step = Fraction(step)
+    decode_error = Fraction(0)
+    for level, integer in zip(exact_levels, integers.tolist(), strict=True):
+        decoded = offset + exact_step * integer
+        decode_error = max(decode_error, abs(level - decoded))
+    if decode_error > Fraction(TOLERANCE) * span:
         raise ParameterError("levels", values.tolist(), _REMEDY)
     integers.setflags(write=False)
     return Lattice(
         integers=integers,
-        step=float(step),
-        offset=float(values[0]),
-        decode_error=float_above(missed),
+        step=step,
+        offset=float(offset),
+        decode_error=float_above(decode_error),
     )
 
 
-def _increasing(values: FloatArray) -> bool:
+def _increasing(values: FloatArray | IntArray) -> bool:
     """Whether all values are finite, each larger than the one before."""
-    return bool(np.isfinite(values).all()) and bool((np.diff(values) > 0).all())
+    is_larger = np.diff(values) > 0
+    return bool(np.isfinite(values).all() and is_larger.all())
 
 
 def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
@@ -152,13 +165,15 @@ def lattice_rows(mechanism: Mechanism) -> tuple[IntArray, Lattice]:
     Returns: (rows, span + 1) int64 weights, rows distinct, in the order in which they first stand
         in the table.
     """
-    used = mechanism.weights.max(axis=0) > 0
+    largest_weights = mechanism.weights.max(axis=0)
+    used = largest_weights > 0
     levels = mechanism.levels[used]
     if levels.size == 1:
         remedy = "only one level is ever reported; there is nothing to sum"
         raise ParameterError("mechanism", mechanism.name, remedy)
     lattice = find_lattice(levels)
     _, first = np.unique(mechanism.weights, axis=0, return_index=True)
+    distinct_rows = mechanism.weights[np.sort(first)]
     rows = np.zeros((first.size, lattice.span + 1), dtype=np.int64)
-    rows[:, lattice.integers] = mechanism.weights[np.sort(first)][:, used]
+    rows[:, lattice.integers] = distinct_rows[:, used]
     return rows, lattice

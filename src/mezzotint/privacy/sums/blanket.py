@@ -13,17 +13,17 @@ with R_N the noise of the components that the other honest clients drew (docs/pr
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import gcd, lcm
 from typing import final
 
 import numpy as np
 import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.types import TOTAL, FloatArray, IntArray
+from mezzotint.core.types import TOTAL, FloatArray, IndexArray, IntArray
 from mezzotint.privacy.sums.convolution import variance_of
 
 _PASSES = 200
@@ -31,7 +31,7 @@ _PASSES = 200
 
 
 def _frozen(values: npt.ArrayLike) -> IntArray:
-    array = np.array(values, dtype=np.int64, copy=True)
+    array = np.array(values, dtype=np.int64)
     array.setflags(write=False)
     return array
 
@@ -53,14 +53,16 @@ class Component:
     def __post_init__(self) -> None:
         shape = _frozen(self.shape)
         shifts = _frozen(self.shifts)
-        is_weighted = shape.ndim == 1 and shape.size > 0
-        if not is_weighted or int(shape.min()) < 0 or int(shape.sum()) <= 0:
-            raise ParameterError("shape", shape.tolist(), "need integers >= 0 with a positive sum")
-        if shifts.ndim != 2 or shifts.size == 0 or int(shifts.min()) < 0:
+        is_row = shape.ndim == 1 and shape.size > 0
+        if not is_row or shape.min() < 0 or shape.sum() <= 0:
+            remedy = "need integers >= 0 with a positive sum"
+            raise ParameterError("shape", shape.tolist(), remedy)
+        is_table = shifts.ndim == 2 and shifts.size > 0
+        if not is_table or shifts.min() < 0:
             remedy = "need one row of integers >= 0 per row of the table"
             raise ParameterError("shifts", shifts.shape, remedy)
         row_masses = shifts.sum(axis=1)
-        if (row_masses != row_masses[0]).any():
+        if np.ptp(row_masses) > 0:
             remedy = "every row must place the same mass"
             raise ParameterError("shifts", row_masses.tolist(), remedy)
         object.__setattr__(self, "shape", shape)
@@ -69,12 +71,18 @@ class Component:
     @property
     def mass(self) -> int:
         """Units of 2**-32 of the component's probability."""
-        return int(self.shifts[0].sum())
+        first_row = self.shifts[0]
+        return int(first_row.sum())
+
+    @property
+    def weight(self) -> int:
+        """The sum of the shape."""
+        return int(self.shape.sum())
 
     @property
     def pmf(self) -> FloatArray:
         """(r,) the noise's probabilities, each right to a relative 2**-53."""
-        return self.shape / float(self.shape.sum())
+        return self.shape / float(self.weight)
 
     @property
     def variance(self) -> float:
@@ -116,7 +124,8 @@ class Blanket:
     @property
     def variance(self) -> float:
         """The variance that each client is sure to add, squared lattice steps: sum_l g_l Var(w_l)."""
-        return sum(component.mass * component.variance for component in self.components) / TOTAL
+        contributions = [component.mass * component.variance for component in self.components]
+        return sum(contributions) / TOTAL
 
     @property
     def leaks(self) -> bool:
@@ -124,8 +133,8 @@ class Blanket:
         common_divisor = 0
         for component in self.components:
             values = np.flatnonzero(component.shape)
-            divisor = int(np.gcd.reduce(values - values[0]))
-            common_divisor = math.gcd(common_divisor, divisor)
+            distances = values - values[0]
+            common_divisor = gcd(common_divisor, *distances.tolist())
         return common_divisor != 1
 
     def is_valid_for(self, rows: IntArray) -> bool:
@@ -134,18 +143,20 @@ class Blanket:
         In exact integers.
         """
         for component in self.components:
-            if component.shifts.shape[0] != rows.shape[0]:
+            if len(component.shifts) != len(rows):
                 return False
-        common = math.lcm(*(int(component.shape.sum()) for component in self.components))
-        return all(self._fits(index, row, common) for index, row in enumerate(rows.tolist()))
+        common = lcm(*(component.weight for component in self.components))
+        fits = (self._fits(index, row, common) for index, row in enumerate(rows.tolist()))
+        return all(fits)
 
     def _fits(self, index: int, row: list[int], common: int) -> bool:
         """Whether one row holds what the components use of it; `common` is a multiple of their sums."""
         used_units = [0] * len(row)
         for component in self.components:
-            factor = common // int(component.shape.sum())
+            factor = common // component.weight
+            row_shifts = component.shifts[index]
             shape: list[int] = component.shape.tolist()
-            shifts: list[int] = component.shifts[index].tolist()
+            shifts: list[int] = row_shifts.tolist()
             if not _add_convolution(used_units, shape, shifts, factor):
                 return False
         available_units = [common * weight for weight in row]
@@ -176,14 +187,25 @@ def common_blanket(rows: IntArray) -> Blanket | None:
     None when there is none.
     """
     shared = rows.min(axis=0)
-    if not shared.any():
+    shared_levels = np.flatnonzero(shared)
+    if not shared_levels.size:
         return None
-    first, last = np.flatnonzero(shared)[[0, -1]].tolist()
-    shape = shared[first : last + 1]
-    shifts = np.zeros((rows.shape[0], first + 1), dtype=np.int64)
-    shifts[:, first] = shape.sum()
+    starts = np.full(len(rows), shared_levels[0])
+    return _single(np.trim_zeros(shared), starts, "common mass")
+
+
+def _single(shape: IntArray, starts: IndexArray, name: str) -> Blanket:
+    """The blanket of one component, all of which stands at one place of each row.
+
+    Arguments:
+        starts: (rows,) where the shape begins.
+    """
+    row_count = starts.size
+    shift_count = int(starts.max()) + 1
+    shifts = np.zeros((row_count, shift_count), dtype=np.int64)
+    shifts[np.arange(row_count), starts] = shape.sum()
     component = Component(shape=shape, shifts=shifts)
-    return Blanket(components=(component,), name="common mass")
+    return Blanket(components=(component,), name=name)
 
 
 def additive_blanket(rows: IntArray) -> Blanket | None:
@@ -193,17 +215,14 @@ def additive_blanket(rows: IntArray) -> Blanket | None:
     of a sum is the n-fold convolution itself: discrete Gaussian, discrete Laplace and Skellam
     tables are accounted so.
     """
-    starts = (rows > 0).argmax(axis=1)
+    is_positive = rows > 0
+    starts = is_positive.argmax(axis=1)
     shape = np.trim_zeros(rows[0])
-    shift_count = int(starts.max()) + 1
-    shifts = np.zeros((rows.shape[0], shift_count), dtype=np.int64)
-    for index, start in enumerate(starts.tolist()):
-        piece = rows[index, start : start + shape.size]
+    for row, start in zip(rows, starts.tolist(), strict=True):
+        piece = row[start : start + shape.size]
         if not np.array_equal(piece, shape):
             return None
-        shifts[index, start] = shape.sum()
-    component = Component(shape=shape, shifts=shifts)
-    return Blanket(components=(component,), name="the noise itself")
+    return _single(shape, starts, "the noise itself")
 
 
 def two_point(width: int) -> IntArray:
@@ -233,17 +252,20 @@ def shape_blanket(
     """
     masses_by_shape: list[IntArray] = []
     for probabilities in shifts:
-        clipped = np.clip(np.nan_to_num(probabilities), 0, 1)
-        masses = np.floor(clipped * TOTAL).astype(np.int64)
-        masses_by_shape.append(masses)
-    for index, row in enumerate(rows):
-        _shrink_to_fit(row, shapes, [masses[index] for masses in masses_by_shape])
+        finite = np.nan_to_num(probabilities)
+        clipped = np.clip(finite, 0, 1)
+        masses = np.floor(clipped * TOTAL)
+        masses_by_shape.append(masses.astype(np.int64))
+    for row, *row_masses in zip(rows, *masses_by_shape, strict=True):
+        _shrink_to_fit(row, shapes, row_masses)
     components: list[Component] = []
     for shape, masses in zip(shapes, masses_by_shape, strict=True):
-        common_mass = int(masses.sum(axis=1).min())
+        row_sums = masses.sum(axis=1)
+        common_mass = int(row_sums.min())
         if common_mass == 0:
             return None
-        component = Component(shape=shape, shifts=_cut_to(masses, common_mass))
+        cut_masses = _cut_to(masses, common_mass)
+        component = Component(shape=shape, shifts=cut_masses)
         components.append(component)
     blanket = Blanket(components=tuple(components), name=name)
     if not blanket.is_valid_for(rows):
@@ -257,8 +279,11 @@ def _shrink_to_fit(
     masses: list[IntArray],
 ) -> None:
     """Lower shift masses in place until the row is nowhere exceeded."""
-    common = math.lcm(*(int(shape.sum()) for shape in shapes))
-    scaled = [shape * (common // int(shape.sum())) for shape in shapes]
+    weights = [int(shape.sum()) for shape in shapes]
+    common = lcm(*weights)
+    scaled: list[IntArray] = []
+    for shape, weight in zip(shapes, weights, strict=True):
+        scaled.append(shape * (common // weight))
     for _ in range(_PASSES):
         used_units = np.zeros_like(row)
         for shape, shape_masses in zip(scaled, masses, strict=True):
@@ -269,7 +294,8 @@ def _shrink_to_fit(
         for shape, shape_masses in zip(scaled, masses, strict=True):
             for offset in np.flatnonzero(shape).tolist():
                 shifted_excess = excess[offset : offset + shape_masses.size]
-                reduction = -(-shifted_excess // int(shape[offset]))  # rounded up
+                weight = int(shape[offset])
+                reduction = -(-shifted_excess // weight)  # rounded up
                 shape_masses -= np.minimum(shape_masses, reduction)
 
 
@@ -286,5 +312,6 @@ def as_probabilities(rows: IntArray) -> FloatArray:
 
 def row_means(rows: FloatArray) -> FloatArray:
     """Mean of every row of probabilities on 0..span, lattice steps."""
-    values = np.arange(rows.shape[1], dtype=np.float64)
+    _row_count, level_count = rows.shape
+    values = np.arange(level_count, dtype=np.float64)
     return rows @ values

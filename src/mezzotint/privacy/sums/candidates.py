@@ -5,17 +5,16 @@ Nothing trusts what is found here: `Blanket.is_valid_for` has the last word.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, reduce
-from itertools import combinations_with_replacement, pairwise
+from itertools import combinations_with_replacement
 from typing import Any, final
 
 import numpy as np
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
-from mezzotint.core.types import TOTAL, FloatArray, IntArray
+from mezzotint.core.types import TOTAL, FloatArray, IndexArray, IntArray
 from mezzotint.privacy.sums.blanket import (
     Blanket,
     additive_blanket,
@@ -63,31 +62,51 @@ def _constraints(
     The first says what the shapes use of each level of each row, the second what each row places of
     each shape beyond its mass.
     """
-    shift_counts = [size + 1 - shape.size for shape in shapes]
+    shape_count = len(shapes)
+    shift_counts = _shift_counts(shapes, size)
     shifts_per_row = sum(shift_counts)
     all_shifts = count * shifts_per_row
-    variable_count = all_shifts + len(shapes)
+    variable_count = all_shifts + shape_count
     table_rows = np.arange(count)[:, None]
     # Of one row of the table: which level each shift reaches, from which column, by what weight.
     levels, columns, weights = _convolution_entries(shapes, shift_counts)
-    usage_rows = (table_rows * size + levels).ravel()
-    usage_columns = (table_rows * shifts_per_row + columns).ravel()
-    usage = scipy.sparse.csr_matrix(
-        (np.tile(weights, count), (usage_rows, usage_columns)),
+    usage_rows = table_rows * size + levels
+    usage_columns = table_rows * shifts_per_row + columns
+    usage = _sparse(
+        np.tile(weights, count),
+        rows=usage_rows.ravel(),
+        columns=usage_columns.ravel(),
         shape=(count * size, variable_count),
     )
-    shape_indices = np.repeat(np.arange(len(shapes)), shift_counts)
-    shift_rows = (table_rows * len(shapes) + shape_indices).ravel()
-    mass_rows = np.arange(count * len(shapes))
-    mass_columns = all_shifts + mass_rows % len(shapes)
-    entries = np.append(np.ones(all_shifts), -np.ones(mass_rows.size))
-    placement_rows = np.append(shift_rows, mass_rows)
-    placement_columns = np.append(np.arange(all_shifts), mass_columns)
-    placements = scipy.sparse.csr_matrix(
-        (entries, (placement_rows, placement_columns)),
+    shape_indices = np.repeat(np.arange(shape_count), shift_counts)
+    shift_rows = table_rows * shape_count + shape_indices
+    mass_rows = np.arange(count * shape_count)
+    mass_columns = all_shifts + mass_rows % shape_count
+    shift_columns = np.arange(all_shifts)
+    shift_signs = np.ones(all_shifts)
+    mass_signs = np.full(mass_rows.size, -1.0)
+    placements = _sparse(
+        np.append(shift_signs, mass_signs),
+        rows=np.append(shift_rows, mass_rows),
+        columns=np.append(shift_columns, mass_columns),
         shape=(mass_rows.size, variable_count),
     )
     return usage, placements
+
+
+def _sparse(
+    entries: FloatArray,
+    *,
+    rows: IndexArray,
+    columns: IndexArray,
+    shape: tuple[int, int],
+) -> Any:
+    return scipy.sparse.csr_matrix((entries, (rows, columns)), shape=shape)
+
+
+def _shift_counts(shapes: Sequence[IntArray], size: int) -> list[int]:
+    """In how many places of `size` levels each shape may stand."""
+    return [size + 1 - shape.size for shape in shapes]
 
 
 def _convolution_entries(
@@ -103,9 +122,10 @@ def _convolution_entries(
         shifts = np.arange(shift_count)
         probabilities = shape / shape.sum()
         for offset in np.flatnonzero(shape).tolist():
+            shift_weights = np.full(shift_count, probabilities[offset])
             levels.append(offset + shifts)
             columns.append(first + shifts)
-            weights.append(np.full(shift_count, probabilities[offset]))
+            weights.append(shift_weights)
         first += shift_count
     return np.concatenate(levels), np.concatenate(columns), np.concatenate(weights)
 
@@ -133,27 +153,29 @@ def _program(
     None on failure.
     """
     count, size = rows.shape
-    shift_counts = [size + 1 - shape.size for shape in shapes]
-    offsets = np.concatenate([[0], np.cumsum(shift_counts)])
-    shifts_per_row = int(offsets[-1])
+    shift_counts = _shift_counts(shapes, size)
+    shifts_per_row = sum(shift_counts)
     all_shifts = count * shifts_per_row
     usage, placements = _constraints(count, size, shapes)
+    placement_count, _variable_count = placements.shape
+    shift_values = np.zeros(all_shifts)
     result = scipy.optimize.linprog(
-        np.concatenate([np.zeros(all_shifts), -value]),
+        np.append(shift_values, -value),
         A_ub=usage,
         b_ub=rows.ravel(),
         A_eq=placements,
-        b_eq=np.zeros(placements.shape[0]),
+        b_eq=np.zeros(placement_count),
         bounds=(0, None),
         method="highs",
     )
     if result.x is None:
         return None
-    solution = np.asarray(result.x, dtype=np.float64)
+    solution: FloatArray = result.x
     shifts = solution[:all_shifts].reshape(count, shifts_per_row)
+    shape_ends = np.cumsum(shift_counts[:-1])
     return _Solution(
         masses=solution[all_shifts:],
-        shifts=[shifts[:, first:last] for first, last in pairwise(offsets.tolist())],
+        shifts=np.split(shifts, shape_ends, axis=1),
     )
 
 
@@ -181,15 +203,15 @@ def solve_shapes(
     solution = solution or _solved(rows, shapes, power)
     if solution is None:
         return None
-    worths = solution.masses * _values(shapes, power)
-    order: list[int] = np.argsort(-worths)[:limit].tolist()
+    order = _by_worth(shapes, solution, power)[:limit]
     has_mass = solution.masses > _NEGLIGIBLE_MASS
     chosen = [index for index in order if has_mass[index]]
     if not chosen:
         return None
-    if len(chosen) < int(has_mass.sum()):
+    if len(chosen) < has_mass.sum():
         # The masses of the others go to those that stay.
-        return solve_shapes(rows, [shapes[index] for index in chosen], name=name, power=power)
+        kept_shapes = [shapes[index] for index in chosen]
+        return solve_shapes(rows, kept_shapes, name=name, power=power)
     chosen.sort()
     chosen_shapes = [shapes[index] for index in chosen]
     chosen_shifts = [solution.shifts[index] for index in chosen]
@@ -198,8 +220,15 @@ def solve_shapes(
 
 def _values(shapes: Sequence[IntArray], power: float) -> FloatArray:
     """(L,) variances of the shapes to a power."""
-    variances = np.array([variance_of(shape / shape.sum()) for shape in shapes])
+    pmfs = [shape / shape.sum() for shape in shapes]
+    variances = np.array([variance_of(pmf) for pmf in pmfs])
     return variances**power
+
+
+def _by_worth(shapes: Sequence[IntArray], solution: _Solution, power: float) -> list[int]:
+    """Indices of the shapes, those worth most first."""
+    worths = solution.masses * _values(shapes, power)
+    return np.argsort(-worths).tolist()
 
 
 def _solved(
@@ -212,9 +241,11 @@ def _solved(
     None on failure, and where it would take long.
     """
     count, size = rows.shape
-    if count * sum(size + 1 - shape.size for shape in shapes) > _MAX_VARIABLES:
+    shifts_per_row = sum(_shift_counts(shapes, size))
+    if count * shifts_per_row > _MAX_VARIABLES:
         return None
-    return _program(as_probabilities(rows), shapes, _values(shapes, power))
+    values = _values(shapes, power)
+    return _program(as_probabilities(rows), shapes, values)
 
 
 def solve_dyads(rows: IntArray, widths: Sequence[int]) -> Blanket | None:
@@ -223,7 +254,8 @@ def solve_dyads(rows: IntArray, widths: Sequence[int]) -> Blanket | None:
     None when there is none.
     """
     name = f"fair coins of width {', '.join(map(str, widths))}"
-    return solve_shapes(rows, [two_point(width) for width in widths], name=name)
+    coins = [two_point(width) for width in widths]
+    return solve_shapes(rows, coins, name=name)
 
 
 def _row_pieces(rows: IntArray) -> list[IntArray]:
@@ -235,8 +267,9 @@ def _row_pieces(rows: IntArray) -> list[IntArray]:
     chosen = rows
     if rows.shape[1] > _CUT_LEVELS:
         means = row_means(as_probabilities(rows))
-        centre = (float(means.max()) + float(means.min())) / 2
-        middle = int(np.abs(means - centre).argmin())
+        centre = (means.max() + means.min()) / 2
+        distances = np.abs(means - centre)
+        middle = int(distances.argmin())
         chosen = rows[middle : middle + 1]
     pieces: dict[bytes, IntArray] = {}
     for row in chosen:
@@ -245,7 +278,8 @@ def _row_pieces(rows: IntArray) -> list[IntArray]:
             first = max(0, mode - reach)
             piece = row[first : mode + reach + 1]
             scale = _PIECE_SUM / piece.sum()
-            shape = np.floor(piece * scale).astype(np.int64)
+            scaled = np.floor(piece * scale)
+            shape = scaled.astype(np.int64)
             shape[shape.argmax()] += _PIECE_SUM - shape.sum()
             if shape.min() > 0:
                 pieces[shape.tobytes()] = shape
@@ -276,8 +310,17 @@ def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
         candidates.append(common)
     candidates += _pieces(rows)
     candidates += _coins(rows)
-    by_name = {blanket.name: blanket for blanket in candidates if blanket.is_valid_for(rows)}
+    by_name: dict[str, Blanket] = {}
+    for blanket in candidates:
+        if blanket.is_valid_for(rows):
+            by_name[blanket.name] = blanket
     return tuple(by_name.values())
+
+
+def _widths(rows: IntArray, widest: int) -> range:
+    """Widths of coins that fit the rows."""
+    _row_count, level_count = rows.shape
+    return range(1, min(level_count - 1, widest) + 1)
 
 
 def _coins(rows: IntArray) -> list[Blanket]:
@@ -285,8 +328,7 @@ def _coins(rows: IntArray) -> list[Blanket]:
 
     Fewer components waste less on ladders.
     """
-    widths = range(1, min(rows.shape[1] - 1, _WIDEST_COIN) + 1)
-    coins = [two_point(width) for width in widths]
+    coins = [two_point(width) for width in _widths(rows, _WIDEST_COIN)]
     solution = _solved(rows, coins, 1.0)
     if solution is None:
         return []
@@ -296,10 +338,11 @@ def _coins(rows: IntArray) -> list[Blanket]:
         solve_shapes(rows, coins, name=few_name, limit=_FEW_COINS, solution=solution),
     ]
     if len(coins) > _FEW_COINS:
-        worths = solution.masses * _values(coins, 1.0)
-        likely: list[int] = np.argsort(-worths)[:_LIKELY_COINS].tolist()
-        chosen = _one_by_one(rows, [coins[index] for index in likely], _FEW_COINS)
-        blankets.append(solve_shapes(rows, chosen, name=f"{few_name} chosen one by one"))
+        likely = _by_worth(coins, solution, 1.0)[:_LIKELY_COINS]
+        likely_coins = [coins[index] for index in likely]
+        chosen = _one_by_one(rows, likely_coins, _FEW_COINS)
+        blanket = solve_shapes(rows, chosen, name=f"{few_name} chosen one by one")
+        blankets.append(blanket)
     return [blanket for blanket in blankets if blanket is not None]
 
 
@@ -309,7 +352,8 @@ def _one_by_one(rows: IntArray, shapes: Sequence[IntArray], count: int) -> list[
     chosen: list[IntArray] = []
     while remaining and len(chosen) < count:
         variances = [_sure_variance(rows, [*chosen, shape]) for shape in remaining]
-        chosen.append(remaining.pop(int(np.argmax(variances))))
+        best = int(np.argmax(variances))
+        chosen.append(remaining.pop(best))
     return chosen
 
 
@@ -323,12 +367,12 @@ def _sure_variance(rows: IntArray, shapes: Sequence[IntArray]) -> float:
 
 def _piece_shapes(rows: IntArray) -> list[IntArray]:
     """Pieces of rows and narrow coins, each once."""
-    widths = range(1, min(rows.shape[1] - 1, _PIECE_REACH) + 1)
+    coins = [two_point(width) for width in _widths(rows, _PIECE_REACH)]
     shapes: dict[bytes, IntArray] = {}
     for piece in _row_pieces(rows):
-        reduced = piece // math.gcd(*piece.tolist())
+        reduced = piece // np.gcd.reduce(piece)
         shapes[reduced.tobytes()] = reduced
-    for coin in map(two_point, widths):
+    for coin in coins:
         shapes[coin.tobytes()] = coin
     return list(shapes.values())
 
@@ -393,5 +437,4 @@ def block_blanket(rows: IntArray, clients: int) -> Blanket | None:
     None when there is none. Its components have a row of shifts for every combination of rows.
     """
     sums = summed_rows(rows, clients)
-    widths = range(1, min(sums.shape[1] - 1, _WIDEST_COIN) + 1)
-    return solve_dyads(sums, widths)
+    return solve_dyads(sums, _widths(sums, _WIDEST_COIN))

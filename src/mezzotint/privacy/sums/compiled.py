@@ -9,9 +9,7 @@ import numpy as np
 
 from mezzotint.core.kernels import compiled, inlined
 from mezzotint.core.types import FloatArray
-
-Series = tuple[float, float, float, float, float, float]
-"""What `geometry.series` returns: (alpha, small, a, b, c, UNIT)."""
+from mezzotint.privacy.sums.series import Series
 
 _BLOCK = 2048
 """Numbers of a result that stay in a processor's nearest cache."""
@@ -20,13 +18,17 @@ _BLOCK = 2048
 @inlined
 def _excess(ratio: float, series: Series) -> float:
     """h(u) = max(1 + u, 0)^alpha - 1 - alpha u, rounded up."""
-    alpha, small, second, third, fourth, unit = series
+    alpha = series.alpha
     size = abs(ratio)
-    if size <= small:
-        return ratio * ratio * (second + ratio * (third + ratio * fourth))
-    power = math.exp(alpha * math.log1p(ratio)) if ratio > -1 else 0.0
+    if size <= series.reach:
+        tail = series.third + ratio * series.fourth
+        return ratio * ratio * (series.second + ratio * tail)
+    power = 0.0
+    if ratio > -1:
+        power = math.exp(alpha * math.log1p(ratio))
     # Every term errs by (alpha + 4) UNIT of its own size.
-    error = (alpha * (1 + size) + 8) * 4 * unit * (power + 1 + alpha * size)
+    relative_error = (alpha * (1 + size) + 8) * 4 * series.unit
+    error = relative_error * (power + 1 + alpha * size)
     return max(0.0, power - 1 - alpha * ratio + error)
 
 
@@ -34,7 +36,7 @@ def _excess(ratio: float, series: Series) -> float:
 def _quotient(ratio: float, distance: float, series: Series) -> float:
     """h(t u) / t^2, at t = 0 of its limit; rounded up."""
     if distance == 0:
-        return ratio * ratio * series[2]
+        return ratio * ratio * series.second
     return _excess(distance * ratio, series) / (distance * distance)
 
 
@@ -59,28 +61,34 @@ def mean_quotients(
             inside.
         distances: (bins + 1,) increasing, >= 0.
     """
-    alpha = series[0]
-    unit = series[5]
-    peak = 2 / alpha
+    peak = 2 / series.alpha
+    rounding = 1 + 8 * series.unit
     for position in range(weights.size):
         weight = weights[position]
         lowest = low[position]
         highest = high[position]
         if weight == 0:
             continue
-        worst = highest if highest > 0 else lowest
+        worst = lowest
+        if highest > 0:
+            worst = highest
         both_signs = lowest < 0 < highest
-        nearer = 0.0
+        hump = (lowest * series.alpha / 2) ** 2 * rounding
+        near_value = 0.0
+        near_size = 0.0
         for end in range(distances.size):
-            value = _quotient(worst, distances[end], series)
+            distance = distances[end]
+            size = -distance * lowest
+            value = _quotient(worst, distance, series)
             if both_signs:
-                value = max(value, _quotient(lowest, distances[end], series))
+                value = max(value, _quotient(lowest, distance, series))
             if end > 0:
-                bound = max(nearer, value)
-                if peak > 1 and -distances[end - 1] * lowest < peak < -distances[end] * lowest:
-                    bound = max(bound, (lowest * alpha / 2) ** 2 * (1 + 8 * unit))
+                bound = max(near_value, value)
+                if peak > 1 and near_size < peak < size:
+                    bound = max(bound, hump)
                 totals[end - 1] += weight * bound
-            nearer = value
+            near_value = value
+            near_size = size
 
 
 @compiled
@@ -113,19 +121,24 @@ def gather(
     and `parts` are powers of two, so that shares are exact.
     """
     for position in range(weights.size):
+        weight = weights[position]
         for side in range(2):
-            size = (high[position] if side == 0 else -low[position]) / unit
-            if weights[position] == 0 or size <= 0:
+            bound = high[position]
+            if side == 1:
+                bound = -low[position]
+            size = bound / unit
+            if weight == 0 or size <= 0:
                 continue
             point = 0
             share = size
             if size >= 1:
                 mantissa, octave = math.frexp(size)
                 share = (2 * mantissa - 1) * parts
-                point = 1 + (octave - 1) * parts + int(share)
+                octave_start = 1 + (octave - 1) * parts
+                point = octave_start + int(share)
                 share -= int(share)
-            totals[side, point] += weights[position] * (1 - share)
-            totals[side, point + 1] += weights[position] * share
+            totals[side, point] += weight * (1 - share)
+            totals[side, point + 1] += weight * share
 
 
 @compiled
@@ -134,16 +147,18 @@ def spread(pmfs: FloatArray, row: FloatArray, result: FloatArray) -> None:
 
     Term by term as numpy would.
     """
-    for cell in range(pmfs.shape[0]):
+    cell_count, width = pmfs.shape
+    for cell in range(cell_count):
         for first in range(0, result.shape[1], _BLOCK):
             for shift in range(row.size):
+                weight = row[shift]
                 start = max(0, first - shift)
-                end = min(pmfs.shape[1], first + _BLOCK - shift)
-                if row[shift] != 0 and start < end:
+                end = min(width, first + _BLOCK - shift)
+                if weight != 0 and start < end:
                     source = pmfs[cell, start:end]
                     target = result[cell, start + shift : end + shift]
                     for position in range(source.size):
-                        target[position] += row[shift] * source[position]
+                        target[position] += weight * source[position]
 
 
 @partial(inlined, reorder=True)

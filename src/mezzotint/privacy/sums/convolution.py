@@ -11,9 +11,9 @@ counts as outside (docs/proofs/rounding.md, R4).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import log, log2, pi, sqrt
 from typing import final
 
 import numpy as np
@@ -23,10 +23,10 @@ import scipy  # pyright: ignore[reportMissingTypeStubs]
 from mezzotint.core.arguments import check_probability
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.search import bracket
-from mezzotint.core.types import UNIT, FloatArray, IntArray
+from mezzotint.core.types import UNIT, BoolArray, FloatArray, IntArray
 
-_CHERNOFF_TILTS = np.array(
-    [0.25, 0.5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 17, 20, 25, 30, 40, 60], dtype=np.float64
+_CHERNOFF_TILTS = np.concatenate(
+    [[0.25, 0.5], np.arange(1.0, 11), [12, 14, 17, 20, 25, 30, 40, 60]]
 )
 """Tilts (over one standard deviation) at which tails are bounded; the best counts."""
 
@@ -60,6 +60,12 @@ MAX_LENGTH = 2**25
 """Longest transform; a sum that needs more is refused."""
 
 ComplexArray = npt.NDArray[np.complex128]
+
+Shapes = Sequence[FloatArray]
+"""Pmfs on 0, 1, 2, ..., of which draws are added up."""
+
+Window = tuple[FloatArray, FloatArray]
+"""(cells,) integers between which each sum lies, ends included."""
 
 
 _FINEST = -42
@@ -112,65 +118,84 @@ class _Tilt:
     cumulants: FloatArray
 
 
-def _largest_values(shapes: Sequence[FloatArray]) -> FloatArray:
+def _largest_values(shapes: Shapes) -> FloatArray:
     return np.array([shape.size - 1.0 for shape in shapes])
 
 
-def _generated(shapes: Sequence[FloatArray], thetas: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _longest(shapes: Shapes) -> int:
+    """Entries of the longest shape."""
+    return max(shape.size for shape in shapes)
+
+
+def _generated(shapes: Shapes, thetas: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Tilted shapes and their log generating functions.
 
     Returns: (thetas, shapes, longest) up to a factor, and (thetas, shapes).
     """
-    longest = max(shape.size for shape in shapes)
+    longest = _longest(shapes)
     padded = np.zeros((len(shapes), longest))
     for padded_row, shape in zip(padded, shapes, strict=True):
         padded_row[: shape.size] = shape
     # Factored around the largest exponent: no overflow, and log1p-like accuracy is not needed (see
     # `_cumulant_error`).
-    largest = np.maximum(0.0, thetas[:, None] * _largest_values(shapes))
+    last_exponents = np.outer(thetas, _largest_values(shapes))
+    largest = np.maximum(0.0, last_exponents)
     values = np.arange(longest, dtype=np.float64)
-    exponents = thetas[:, None, None] * values - largest[:, :, None]
+    theta_exponents = np.outer(thetas, values)
+    exponents = theta_exponents[:, None] - largest[:, :, None]
     # Above 0 are exponents of the padding alone.
-    tilted = padded * np.exp(np.minimum(exponents, 0.0))
-    cumulants = largest + np.log(tilted.sum(axis=2))
-    return tilted, cumulants
+    factors = np.exp(np.minimum(exponents, 0.0))
+    tilted = padded * factors
+    masses = tilted.sum(axis=2)
+    return tilted, largest + np.log(masses)
 
 
-def _tilted(shapes: Sequence[FloatArray], theta: float) -> _Tilt:
-    tilted, cumulants = _generated(shapes, np.array([theta]))
+def _tilted(shapes: Shapes, theta: float) -> _Tilt:
+    thetas = np.array([theta])
+    (tilted,), (cumulants,) = _generated(shapes, thetas)
     pmfs: list[FloatArray] = []
-    for padded_row, shape in zip(tilted[0], shapes, strict=True):
-        pmfs.append(padded_row[: shape.size] / padded_row.sum())
-    return _Tilt(theta=theta, weights=tuple(pmfs), cumulants=cumulants[0])
+    for padded_row, shape in zip(tilted, shapes, strict=True):
+        mass = padded_row.sum()
+        pmfs.append(padded_row[: shape.size] / mass)
+    return _Tilt(
+        theta=theta,
+        weights=tuple(pmfs),
+        cumulants=cumulants,
+    )
 
 
 def _edges(
-    shapes: Sequence[FloatArray],
+    shapes: Shapes,
     counts: FloatArray,
     base: _Tilt,
     scale: float,
     tail: float,
-) -> tuple[FloatArray, FloatArray]:
-    """Per cell integers (a, b) between which the sum lies under the `base` tilt.
+) -> Window:
+    """Integers between which the sums lie under the `base` tilt.
 
     But for a mass of `tail` (Chernoff).
     """
-    steps = np.concatenate([-_CHERNOFF_TILTS, _CHERNOFF_TILTS]) / scale
-    longest = max(shape.size for shape in shapes)
-    steps = steps[np.abs(steps) * longest <= _LARGEST_EXPONENT]
-    log_tail = math.log(2 / tail) + 2 * _cumulant_error(shapes, counts)
+    tilts = np.concatenate([-_CHERNOFF_TILTS, _CHERNOFF_TILTS])
+    all_steps = tilts / scale
+    has_floats = np.abs(all_steps) * _longest(shapes) <= _LARGEST_EXPONENT
+    steps = all_steps[has_floats]
+    log_tail = log(2 / tail) + 2 * _cumulant_error(shapes, counts)
     _, cumulants = _generated(shapes, base.theta + steps)
     # P(S >= b) <= exp(K(theta + step) - K(theta) - step b) for step > 0, mirrored below.
+    excess = log_tail - counts @ base.cumulants
     bounds = counts @ cumulants.T
-    bounds += (log_tail - counts @ base.cumulants)[:, None]
+    bounds += excess[:, None]
     bounds /= steps
-    lower = np.floor(bounds[:, steps < 0]).max(axis=1, initial=0.0)
-    upper = np.ceil(bounds[:, steps > 0]).min(axis=1, initial=np.inf)
-    upper = np.minimum(upper, counts @ _largest_values(shapes))
+    lower_bounds = np.floor(bounds[:, steps < 0])
+    upper_bounds = np.ceil(bounds[:, steps > 0])
+    lower = lower_bounds.max(axis=1, initial=0.0)
+    upper = upper_bounds.min(axis=1, initial=np.inf)
+    largest = counts @ _largest_values(shapes)
+    upper = np.minimum(upper, largest)
     return lower, np.maximum(upper, lower)
 
 
-def _cumulant_error(shapes: Sequence[FloatArray], counts: FloatArray) -> FloatArray:
+def _cumulant_error(shapes: Shapes, counts: FloatArray) -> FloatArray:
     """(cells,) bound on the error of a cumulant sum and of tilted weights, as an exponent."""
     # A cumulant is the log of a sum of m products, each within 4 ulp and one exp of an exponent
     # below 2**10: (m + 16) UNIT relative in the sum, and as much absolute in its logarithm of size
@@ -184,7 +209,8 @@ def _cumulant_error(shapes: Sequence[FloatArray], counts: FloatArray) -> FloatAr
 
 def _roots(length: int) -> ComplexArray:
     """The powers of the root of unity of a transform of this length."""
-    return np.exp((-2j * math.pi / length) * np.arange(length))
+    angle = -2j * pi / length
+    return np.exp(angle * np.arange(length))
 
 
 def _transform(weight: FloatArray, roots: ComplexArray) -> tuple[ComplexArray, FloatArray]:
@@ -202,11 +228,12 @@ def _fast_transform(weight: FloatArray, length: int) -> tuple[ComplexArray, floa
     wrapped = weight
     if weight.size > length:
         # Longer than the window, the shape is wrapped around: the transform alone would cut it off.
-        wrapped = np.bincount(np.arange(weight.size) % length, weights=weight)
-    transform = np.asarray(scipy.fft.rfft(wrapped, length), dtype=np.complex128)
+        places = np.arange(weight.size) % length
+        wrapped = np.bincount(places, weights=weight)
+    transform: ComplexArray = scipy.fft.rfft(wrapped, length)
     # Normwise error 8 UNIT log2(M) of the transform's 2-norm sqrt(M) |w|_2, hence of any entry.
-    norm = math.sqrt(length) * float(np.linalg.norm(wrapped))
-    error = 8 * UNIT * math.log2(length) * norm
+    norm = sqrt(length) * float(np.linalg.norm(wrapped))
+    error = 8 * UNIT * log2(length) * norm
     # Wrapping adds up to ceil(size / length) terms.
     wrapping_error = (8 + weight.size / length) * UNIT
     return transform, error + wrapping_error
@@ -219,17 +246,18 @@ def _direct_transform(
     """The transform term by term, (length / 2 + 1,), with a bound on the error of each entry that
     grows with its frequency.
     """
-    frequencies = np.arange(roots.size // 2 + 1, dtype=np.int64)
+    length = roots.size
+    frequencies = np.arange(length // 2 + 1, dtype=np.int64)
     transform = np.zeros(frequencies.size, dtype=np.complex128)
     positive: list[int] = np.flatnonzero(weight).tolist()
     for value in positive:
         # The angle is reduced in integers.
-        transform += weight[value] * roots[(value * frequencies) % roots.size]
+        transform += weight[value] * roots[(value * frequencies) % length]
     # An angle errs by 3 UNIT of itself, its exponential by 4 UNIT, products and sums by UNIT each.
-    turns = frequencies * ((weight.size - 1) / roots.size)
-    angles = 2 * math.pi * np.minimum(turns, 1.0)
+    largest_turn = (weight.size - 1) / length
+    turns = np.minimum(frequencies * largest_turn, 1.0)
     terms = len(positive) + 6
-    return transform, (terms + 3 * angles) * UNIT
+    return transform, (terms + 3 * (2 * pi * turns)) * UNIT
 
 
 @final
@@ -253,26 +281,34 @@ class _Spectrum:
 def _spectrum(tilt: _Tilt, length: int, counts: FloatArray) -> _Spectrum:
     """Of the powers `counts`, (cells, shapes)."""
     roots = _roots(length)
-    transforms = [_transform(weight, roots) for weight in tilt.weights]
-    values = np.stack([value for value, _ in transforms])
-    errors = np.stack([error for _, error in transforms])
+    transforms: list[ComplexArray] = []
+    transform_errors: list[FloatArray] = []
+    for weight in tilt.weights:
+        transform, error = _transform(weight, roots)
+        transforms.append(transform)
+        transform_errors.append(error)
+    values = np.stack(transforms)
+    errors = np.stack(transform_errors)
     bounds = np.maximum(np.abs(values), _SMALLEST_SIZE) + errors
     # Almost all frequencies are negligible: the smallest counts bound every cell's size there
     # (sizes above 1 are capped).
     capped_sizes = np.log(np.minimum(bounds, 1.0))
     ceiling = counts.min(axis=0) @ capped_sizes
-    frequencies = np.flatnonzero(ceiling > math.log(_NEGLIGIBLE))
+    frequencies = np.flatnonzero(ceiling > log(_NEGLIGIBLE))
     values = values[:, frequencies]
+    errors = errors[:, frequencies]
     bounds = bounds[:, frequencies]
-    logarithms = np.log(np.where(values == 0, _ZERO_TRANSFORM, values))
+    nonzero_values = np.where(values == 0, _ZERO_TRANSFORM, values)
+    logarithms = np.log(nonzero_values)
     # |fl(z)^N - z^N| <= N error size^(N-1); a logarithm errs by 4 UNIT and as much of itself, and
     # the exponent N log z, rotated, carries N |log z| (L + 2) UNIT of rounding.
-    rounding = (4 + (len(tilt.weights) + 6) * np.abs(logarithms)) * UNIT
+    operations = len(tilt.weights) + 6
+    rounding = (4 + operations * np.abs(logarithms)) * UNIT
     return _Spectrum(
         frequencies=frequencies,
         logarithms=logarithms,
         sizes=np.log(bounds),
-        coefficients=errors[:, frequencies] / bounds + rounding,
+        coefficients=errors / bounds + rounding,
     )
 
 
@@ -287,10 +323,12 @@ def _powers(
     Returns: (cells, length) and (cells,).
     """
     frequencies = spectrum.frequencies
-    turns = (frequencies * (start[:, None] % length)) % length
+    offsets = start % length
+    turns = np.outer(offsets, frequencies) % length
     exponents = counts.astype(np.complex128) @ spectrum.logarithms
-    exponents += (2j * math.pi / length) * turns
-    values = np.zeros((counts.shape[0], length // 2 + 1), dtype=np.complex128)
+    exponents += (2j * pi / length) * turns
+    value_shape = (len(counts), length // 2 + 1)
+    values = np.zeros(value_shape, dtype=np.complex128)
     values[:, frequencies] = np.exp(exponents)
     sizes = np.exp(counts @ spectrum.sizes)
     # The rotation by `start` adds 24 UNIT to every entry. Other frequencies are below _NEGLIGIBLE,
@@ -298,18 +336,22 @@ def _powers(
     relative_errors = counts @ spectrum.coefficients + 24 * UNIT
     entry_errors = sizes * relative_errors
     error = entry_errors.sum(axis=1) * 2 / length + 3 * _NEGLIGIBLE
-    norm = np.sqrt((sizes**2).sum(axis=1) * 2 / length) + 3 * _NEGLIGIBLE
+    square_sums = (sizes**2).sum(axis=1)
+    norm = np.sqrt(square_sums * 2 / length) + 3 * _NEGLIGIBLE
     pmfs = scipy.fft.irfft(values, length, axis=1)
-    return pmfs, error + 8 * UNIT * math.log2(length) * norm
+    return pmfs, error + 8 * UNIT * log2(length) * norm
 
 
 def _check(
-    shapes: Sequence[FloatArray],
+    shapes: Shapes,
     counts: npt.ArrayLike,
     tail: float,
 ) -> IntArray:
-    table = np.atleast_2d(np.asarray(counts, dtype=np.int64))
-    if len(shapes) == 0 or table.shape[1] != len(shapes) or (table < 0).any():
+    integers = np.asarray(counts, dtype=np.int64)
+    table = np.atleast_2d(integers)
+    column_count = table.shape[1]
+    has_all_counts = column_count == len(shapes) > 0
+    if not has_all_counts or (table < 0).any():
         raise ParameterError("counts", table.shape, "need one count >= 0 per shape in every row")
     check_probability("tail", tail)
     for shape in shapes:
@@ -319,14 +361,16 @@ def _check(
 
 
 def _is_pmf(shape: FloatArray) -> bool:
-    if shape.ndim != 1 or shape.size < 1 or (shape < 0).any():
+    is_row = shape.ndim == 1 and shape.size > 0
+    if not is_row or (shape < 0).any():
         return False
     # Sums may miss 1 by the conversion of integer weights, never by more.
-    return abs(float(shape.sum()) - 1) <= 2.0**-40
+    excess = float(shape.sum()) - 1
+    return abs(excess) <= 2.0**-40
 
 
 def sum_pmf(
-    shapes: Sequence[FloatArray],
+    shapes: Shapes,
     counts: npt.ArrayLike,
     *,
     tail: float = 1e-20,
@@ -357,34 +401,37 @@ class _Sums:
 
     def __init__(
         self,
-        shapes: Sequence[FloatArray],
+        shapes: Shapes,
         table: IntArray,
         tail: float,
     ) -> None:
         self.shapes = shapes
         self.counts = table.astype(np.float64)
+        self.cell_count = len(table)
         self.tail = tail
-        shape_variances = np.array([variance_of(shape) for shape in shapes])
-        variances = self.counts @ shape_variances
-        self.scale = max(_LEAST_SCALE, math.sqrt(float(variances.max())))
-        untilted = _tilted(shapes, 0.0)
-        self.lower, self.upper = _edges(shapes, self.counts, untilted, self.scale, tail)
-        self.largest = self.counts @ _largest_values(shapes)
+        variances = self.counts @ _variances(shapes)
         widest = int(variances.argmax())
-        ends = (float(self.lower[widest]), float(self.upper[widest]))
+        deviation = sqrt(float(variances[widest]))
+        self.scale = max(_LEAST_SCALE, deviation)
+        untilted = _tilted(shapes, 0.0)
+        window = _edges(shapes, self.counts, untilted, self.scale, tail)
+        self.window = window
+        self.lower, upper = window
+        self.span = upper - self.lower
+        self.largest = self.counts @ _largest_values(shapes)
+        ends = (float(self.lower[widest]), float(upper[widest]))
         self.tilts = _tilts(shapes, self.counts[widest], ends)
 
     def pmf(self, *, from_above: bool) -> SumPmf:
         """The best estimates of all tilts."""
         windows = [self._window(tilt) for tilt in self.tilts]
-        width = int((self.upper - self.lower).max()) + 1
+        span = self.span
+        width = int(span.max()) + 1
         length = self._length(width, windows)
         best = self._estimates(windows, width, length)
         drift = self._drift()
-        holds_all = (self.lower <= 0) & (self.upper >= self.largest)
-        beyond = np.where(holds_all, 0.0, self.tail)
+        beyond = self._outside(self.window, self.tail)
         start = self.lower.astype(np.int64)
-        span = self.upper - self.lower
         if from_above:
             return best.above(start, span, beyond, drift=drift)
         return best.reliable(start, span, beyond, drift=drift, tail=self.tail)
@@ -393,35 +440,44 @@ class _Sums:
         """Relative error of all probabilities by tilted weights and by exponents below 640."""
         # A draw's weight and cumulant err by m + 12 UNIT each, and by UNIT of exponents as large as
         # the steepest over a shape, in at most L + 20 operations.
-        steepest = max(abs(tilt.theta) for tilt in self.tilts)
-        steepest *= max(shape.size for shape in self.shapes) - 1
+        largest_theta = max(abs(tilt.theta) for tilt in self.tilts)
+        steepest = largest_theta * (_longest(self.shapes) - 1)
         places = np.array([np.count_nonzero(shape) for shape in self.shapes])
         operations = len(self.shapes) + 20
         by_draw = 2 * (places + 12) + operations * steepest
         drifts = self.counts @ by_draw
-        return float(drifts.max()) * UNIT + 4 * UNIT * _FACTOR_EXPONENT
+        largest_drift = float(drifts.max())
+        return largest_drift * UNIT + 4 * UNIT * _FACTOR_EXPONENT
 
     @property
     def alias_tail(self) -> float:
         return min(self.tail, _ALIAS_TAIL)
 
-    def _window(self, tilt: _Tilt) -> tuple[FloatArray, FloatArray]:
+    def _outside(self, window: Window, tail: float) -> FloatArray:
+        """(cells,) the mass that a window may leave outside: none where it holds all values."""
+        lowest, highest = window
+        holds_all = (lowest <= 0) & (highest >= self.largest)
+        return np.where(holds_all, 0.0, tail)
+
+    def _window(self, tilt: _Tilt) -> Window:
         """Where the tilted sums lie, but for what may wrap around."""
         return _edges(self.shapes, self.counts, tilt, self.scale, self.alias_tail)
 
-    def _length(self, width: int, windows: list[tuple[FloatArray, FloatArray]]) -> int:
+    def _length(self, width: int, windows: list[Window]) -> int:
         """Of the transforms."""
         length = max(width, 2)
         for lowest, highest in windows:
-            length = max(length, int((highest - lowest).max()) + 1)
+            spans = highest - lowest
+            length = max(length, int(spans.max()) + 1)
         if length > MAX_LENGTH:
             remedy = f"the sum needs a window of {length} integers; use fewer"
-            raise ParameterError("counts", int(self.counts.max()), remedy)
+            largest_count = int(self.counts.max())
+            raise ParameterError("counts", largest_count, remedy)
         return int(scipy.fft.next_fast_len(length, real=True))
 
     def _estimates(
         self,
-        windows: list[tuple[FloatArray, FloatArray]],
+        windows: list[Window],
         width: int,
         length: int,
     ) -> _Best:
@@ -430,17 +486,18 @@ class _Sums:
         All in one loop, whose arrays are reused: a function for each tilt would give their memory back
         to the system, and take a sixth longer.
         """
-        best = _Best.of(self.counts.shape[0], width)
+        best = _Best.of(self.cell_count, width)
         batch = max(1, _MEMORY // length)
-        for tilt, (lowest, highest) in zip(self.tilts, windows, strict=True):
+        for tilt, window in zip(self.tilts, windows, strict=True):
             spectrum = _spectrum(tilt, length, self.counts)
-            holds_all = (lowest <= 0) & (highest >= self.largest)
-            alias = np.where(holds_all, 0.0, self.alias_tail)
-            for first in range(0, self.counts.shape[0], batch):
+            lowest, highest = window
+            alias = self._outside(window, self.alias_tail)
+            for first in range(0, self.cell_count, batch):
                 cells = slice(first, first + batch)
                 lower = self.lower[cells]
                 counts = self.counts[cells]
-                tilted, error = _powers(spectrum, counts, lower.astype(np.int64), length)
+                start = lower.astype(np.int64)
+                tilted, error = _powers(spectrum, counts, start, length)
                 best.take(
                     cells,
                     tilted[:, :width],
@@ -453,7 +510,7 @@ class _Sums:
 
 
 def _tilts(
-    shapes: Sequence[FloatArray],
+    shapes: Shapes,
     counts: FloatArray,
     ends: tuple[float, float],
 ) -> list[_Tilt]:
@@ -465,15 +522,16 @@ def _tilts(
     """
     # Sums that hardly vary are tilted less, so that no factor over the window leaves the floats.
     first, last = ends
-    largest_value = max(shape.size for shape in shapes) - 1
+    largest_value = max(1, _longest(shapes) - 1)
     width = last - first + 1
-    steepest = min(_STEEPEST_WINDOW / width, _STEEPEST_SHAPE / max(1, largest_value))
+    steepest = min(_STEEPEST_WINDOW / width, _STEEPEST_SHAPE / largest_value)
     thetas = [0.0]
     for sign, end in ((-1.0, first), (1.0, last)):
         theta = 0.0
         for _ in range(_PEAKS):
             mean, deviation = _moments(shapes, counts, theta)
-            reaches_end = sign * (end - mean) <= _PEAK_DISTANCE / 2 * deviation
+            distance = sign * (end - mean)
+            reaches_end = distance <= _PEAK_DISTANCE / 2 * deviation
             if reaches_end or abs(theta) >= steepest:
                 break
             theta = _next_tilt(shapes, counts, theta, sign * steepest)
@@ -482,21 +540,20 @@ def _tilts(
 
 
 def _moments(
-    shapes: Sequence[FloatArray],
+    shapes: Shapes,
     counts: FloatArray,
     theta: float,
 ) -> tuple[float, float]:
     """Mean and standard deviation of the tilted sum."""
     weights = _tilted(shapes, theta).weights
-    means = np.array([float(weight @ np.arange(weight.size)) for weight in weights])
-    variances = np.array([variance_of(weight) for weight in weights])
+    means = np.array([_mean_of(weight) for weight in weights])
     mean = float(counts @ means)
-    variance = max(float(counts @ variances), 0.0)
-    return mean, math.sqrt(variance)
+    variance = float(counts @ _variances(weights))
+    return mean, sqrt(max(variance, 0.0))
 
 
 def _next_tilt(
-    shapes: Sequence[FloatArray],
+    shapes: Shapes,
     counts: FloatArray,
     theta: float,
     last: float,
@@ -531,7 +588,8 @@ class _Best:
     @staticmethod
     def of(cells: int, width: int) -> _Best:
         """Nothing estimated yet."""
-        return _Best(values=np.zeros((cells, width)), errors=np.full((cells, width), np.inf))
+        values = np.zeros((cells, width))
+        return _Best(values=values, errors=np.full_like(values, np.inf))
 
     def take(
         self,
@@ -539,7 +597,7 @@ class _Best:
         tilted: FloatArray,
         *,
         error: FloatArray,
-        inside: tuple[FloatArray, FloatArray],
+        inside: Window,
         theta: float,
         exponent: FloatArray,
     ) -> None:
@@ -552,7 +610,7 @@ class _Best:
             theta, exponent: the probability at index i is exp(exponent - theta i) times the tilted
                 one.
         """
-        indices = np.arange(tilted.shape[1], dtype=np.float64)
+        indices = self._indices()
         # A factor that would overflow belongs to a tilt far from its peak, which has nothing to say
         # there.
         capped = np.minimum(exponent, _LARGEST_EXPONENT)
@@ -564,15 +622,20 @@ class _Best:
         errors = self.errors[cells]
         first, last = inside
         is_better = estimate_errors < errors
-        is_better &= (indices >= first[:, None]) & (indices <= last[:, None])
+        is_better &= indices >= first[:, None]
+        is_better &= indices <= last[:, None]
         is_better[exponent > _LARGEST_EXPONENT] = False
         np.copyto(values, estimates, where=is_better)
         np.copyto(errors, estimate_errors, where=is_better)
 
-    def _windows(self, span: FloatArray) -> npt.NDArray[np.bool_]:
+    def _indices(self) -> FloatArray:
+        """(width,) of a window's integers, from its first on."""
+        _cells, width = self.values.shape
+        return np.arange(width, dtype=np.float64)
+
+    def _windows(self, span: FloatArray) -> BoolArray:
         """(cells, width) whether an index lies in the cell's own window."""
-        indices = np.arange(self.values.shape[1], dtype=np.float64)
-        return np.less_equal(indices, span[:, None])
+        return np.less_equal(self._indices(), span[:, None])
 
     def above(
         self,
@@ -583,10 +646,11 @@ class _Best:
         drift: float,
     ) -> SumPmf:
         """Upper bounds on all probabilities; arguments as of `reliable`."""
+        windows = self._windows(span)
         highest = np.minimum(self.values + self.errors, 1.0)
         return SumPmf(
             start=start,
-            pmf=np.where(self._windows(span), highest, 0.0),
+            pmf=np.where(windows, highest, 0.0),
             outside=beyond,
             error=2 * drift,
         )
@@ -625,16 +689,24 @@ class _Best:
             minlength=_COARSEST + 2 - _FINEST,
         )
         # Masses left out if only levels up to each are taken, the finest first.
-        omitted = np.cumsum(masses[::-1])[::-1][1:]
-        level = int(np.argmax(omitted <= 2 * omitted[-1] + tail))
+        cumulated = np.cumsum(masses[::-1])
+        omitted = cumulated[-2::-1]
+        suffices = omitted <= 2 * omitted[-1] + tail
+        level = int(np.argmax(suffices))
         is_taken = levels <= level
         omitted_by_cell = np.where(is_taken, 0.0, upper_masses).sum(axis=1)
+        largest_error = float(relative[is_taken].max(initial=0.0))
         return SumPmf(
             start=start,
             pmf=np.where(is_taken, values, 0.0),
             outside=beyond + omitted_by_cell,
-            error=float(relative[is_taken].max(initial=0.0)) + 2 * drift,
+            error=largest_error + 2 * drift,
         )
+
+
+def _mean_of(pmf: FloatArray) -> float:
+    """Mean of one draw from a pmf on 0, 1, 2, ..."""
+    return float(pmf @ np.arange(pmf.size))
 
 
 def variance_of(pmf: FloatArray) -> float:
@@ -642,3 +714,7 @@ def variance_of(pmf: FloatArray) -> float:
     values = np.arange(pmf.size)
     squares = (values - pmf @ values) ** 2
     return float(pmf @ squares)
+
+
+def _variances(pmfs: Shapes) -> FloatArray:
+    return np.array([variance_of(pmf) for pmf in pmfs])

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 import scipy  # pyright: ignore[reportMissingTypeStubs]
 
 from mezzotint.core.search import bracket
-from mezzotint.core.types import FloatArray, IntArray
+from mezzotint.core.types import BoolArray, FloatArray, IntArray
 
 _BINOMIAL_ERROR = 1e-11
 """Added to every binomial distribution function, relative: scipy's are right to about 1e-13."""
@@ -66,20 +65,24 @@ def _interval_mass(
     trials: IntArray,
     chance: float,
     edges: IntArray,
-    last: npt.NDArray[np.bool_],
+    last: BoolArray,
 ) -> FloatArray:
     """Upper bounds on P(edges[i] <= N < edges[i+1]), N binomial of trials[i].
 
     `last` intervals are open above.
     """
-    below = np.asarray(scipy.stats.binom.cdf(edges - 1, trials, chance))
-    above = np.asarray(scipy.stats.binom.sf(edges - 1, trials, chance))
-    below_next = np.where(last, 1.0, np.append(below[1:], 1.0))
-    above_next = np.where(last, 0.0, np.append(above[1:], 0.0))
+    binomial = scipy.stats.binom
+    below: FloatArray = binomial.cdf(edges - 1, trials, chance)
+    above: FloatArray = binomial.sf(edges - 1, trials, chance)
+    below_next = np.append(below[1:], 1.0)
+    above_next = np.append(above[1:], 0.0)
+    below_next[last] = 1.0
+    above_next[last] = 0.0
     # Whichever tail is the smaller one loses less to cancellation.
     from_below = below_next - below + _BINOMIAL_ERROR * below_next
     from_above = above - above_next + _BINOMIAL_ERROR * above
-    return np.clip(np.minimum(from_below, from_above), 0.0, 1.0)
+    upper_bounds = np.minimum(from_below, from_above)
+    return np.clip(upper_bounds, 0.0, 1.0)
 
 
 def interval_edges(
@@ -109,11 +112,14 @@ def interval_edges(
             coarse_spacing = 2 * spacing
         rare_step = max(1.0, coarse_spacing * deviation)
         fine_step = max(1.0, spacing * deviation)
+        fine_end = mean + 2 * deviation + 1
         rare_edges = np.arange(bottom, core_start, rare_step)
-        fine_edges = np.arange(core_start, mean + 2 * deviation + 1, fine_step)
+        fine_edges = np.arange(core_start, fine_end, fine_step)
         inner_edges = np.concatenate([rare_edges, fine_edges, [core_end, top]])
-    edges = np.concatenate([[0], np.ceil(np.maximum(inner_edges, 0.0))])
-    return np.unique(edges[edges <= trials]).astype(np.int64)
+    nonnegative_edges = np.maximum(inner_edges, 0.0)
+    edges = np.append(0.0, np.ceil(nonnegative_edges))
+    possible_edges = np.unique(edges[edges <= trials])
+    return possible_edges.astype(np.int64)
 
 
 def interval_spacings(
@@ -133,7 +139,8 @@ def interval_spacings(
         # Never finer than single counts, and two rare intervals.
         single_counts = 1.2 * divided_width * deviations + 1
         intervals = np.minimum(divided_width / spacings, single_counts) + 2
-        return float(np.prod(np.where(spacings >= 2 * _CORE, 1.0, intervals)))
+        interval_counts = np.where(spacings >= 2 * _CORE, 1.0, intervals)
+        return float(np.prod(interval_counts))
 
     def is_affordable(common_waste: float) -> bool:
         return cell_count(common_waste / wastes) <= budget
@@ -174,10 +181,10 @@ def multinomial_cells(
     order = np.argsort(-masses * variances)
     masses = masses[order]
     variances = variances[order]
-    ways = [
-        _bundled(clients, masses, variances, boxed, budget, tail)
-        for boxed in sorted({0, boxed_components(masses.size)})
-    ]
+    ways: list[CountBounds] = []
+    for boxed in sorted({0, boxed_components(masses.size)}):
+        cells = _bundled(clients, masses, variances, boxed, budget, tail)
+        ways.append(cells)
     best = min(ways, key=lambda cells: _waste(cells, variances))
     counts = np.empty_like(best.counts)
     counts[:, order] = best.counts
@@ -188,7 +195,8 @@ def _waste(cells: CountBounds, variances: FloatArray) -> float:
     """The approximate cost of the cells: epsilon squared goes with the mean of 1 / variance."""
     variance = cells.counts @ variances
     floor = _LEAST_VARIANCE_SHARE * float(variance.max()) + 1e-9
-    return float(cells.probability @ (1 / np.maximum(variance, floor)))
+    costs = 1 / np.maximum(variance, floor)
+    return float(cells.probability @ costs)
 
 
 def _bundled(
@@ -209,7 +217,8 @@ def _bundled(
     boxes = _Boxes.undivided(clients)
     dropped = tail / (2 * masses.size)
     reach = _REACH_MARGIN * math.sqrt(2 * math.log(1 / tail))
-    for mass, spacing in zip(boxed_masses.tolist(), spacings.tolist(), strict=True):
+    components = zip(boxed_masses.tolist(), spacings.tolist(), strict=True)
+    for mass, spacing in components:
         boxes = boxes.divided(mass, spacing, reach, dropped)
     if not has_ladders:
         return boxes.bounds
@@ -280,8 +289,9 @@ class _Boxes:
             edges_by_cell.append(interval_edges(trials, chance, spacing, reach))
         edges = np.concatenate(edges_by_cell)
         sizes = [cell_edges.size for cell_edges in edges_by_cell]
-        owners = np.repeat(np.arange(self.trials.size), sizes)
-        is_last = np.append(owners[1:] != owners[:-1], True)
+        cells = np.arange(self.trials.size)
+        owners = np.repeat(cells, sizes)
+        is_last = np.append(np.diff(owners) > 0, True)
         trials = self.trials[owners]
         interval_masses = _interval_mass(trials, chance, edges, is_last)
         probability = interval_masses * self.probability[owners]
@@ -292,12 +302,13 @@ class _Boxes:
         remaining_trials = np.maximum(trials - largest_counts, 0)
         counts = np.column_stack([self.counts[owners], edges])
         likely = _likely(probability, dropped)
+        dropped_masses = probability[~likely]
         return _Boxes(
             counts=counts[likely],
             probability=probability[likely],
             trials=remaining_trials[likely],
             used=self.used + mass,
-            lost=self.lost + float(probability[~likely].sum()),
+            lost=self.lost + float(dropped_masses.sum()),
         )
 
 
@@ -364,11 +375,13 @@ def monotone_corners(
     fine_curve = np.linspace(0, _LADDER_CORE, fine_steps)
     coarse_curve = np.linspace(_LADDER_CORE, reach, max(2, steps - fine_steps + 1))
     curve = np.concatenate([fine_curve, coarse_curve[1:]])
-    distances = np.sqrt(curve[:, None] ** 2 + offsets)
+    squares = curve**2
+    distances = np.sqrt(squares[:, None] + offsets)
     corners = np.ceil(means - distances * deviations)
     counts = np.maximum(corners, 0).astype(np.int64)
-    below = np.asarray(scipy.stats.binom.cdf(counts - 1, clients, chances))
-    misses = (below * (1 + _BINOMIAL_ERROR)).sum(axis=1) * (1 + _BINOMIAL_ERROR)
+    below: FloatArray = scipy.stats.binom.cdf(counts - 1, clients, chances)
+    component_misses = below * (1 + _BINOMIAL_ERROR)
+    misses = component_misses.sum(axis=1) * (1 + _BINOMIAL_ERROR)
     missed = np.minimum.accumulate(np.minimum(misses, 1.0))
     missed_before = np.append(1.0, missed[:-1])
     probability = np.maximum(missed_before - missed, 0.0) * (1 + 1e-15)
@@ -380,7 +393,7 @@ def monotone_corners(
     )
 
 
-def _likely(probability: FloatArray, tail: float) -> npt.NDArray[np.bool_]:
+def _likely(probability: FloatArray, tail: float) -> BoolArray:
     """All but the least likely cells, which together hold at most `tail`."""
     order = np.argsort(probability)
     sums = np.cumsum(probability[order])

@@ -88,9 +88,10 @@ def find_groups(rows: IntArray) -> RowGroup | None:
 
     None when they are too many, or one.
     """
-    if not 2 <= rows.shape[0] <= MAX_ROWS or rows.shape[1] > _MAX_LEVELS:
+    row_count, level_count = rows.shape
+    if not 2 <= row_count <= MAX_ROWS or level_count > _MAX_LEVELS:
         return None
-    return _tree(rows.shape, np.ascontiguousarray(rows).tobytes())
+    return _tree(rows.shape, rows.tobytes())
 
 
 @lru_cache(maxsize=32)
@@ -100,15 +101,16 @@ def _tree(shape: tuple[int, int], raw: bytes) -> RowGroup:
     """
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
     groups: list[RowGroup] = []
-    for index in range(len(rows)):
-        blanket = additive_blanket(rows[index : index + 1])
-        groups.append(RowGroup(members=(index,), blanket=blanket, parts=()))
+    for index, row in enumerate(rows):
+        blanket = additive_blanket(row[None])
+        group = RowGroup(members=(index,), blanket=blanket, parts=())
+        groups.append(group)
 
     @cache
     def joined(first: RowGroup, second: RowGroup) -> RowGroup:
-        members = tuple(sorted(first.members + second.members))
-        blanket = variance_blanket(rows[list(members)])
-        return RowGroup(members=members, blanket=blanket, parts=(first, second))
+        members = sorted(first.members + second.members)
+        blanket = variance_blanket(rows[members])
+        return RowGroup(members=tuple(members), blanket=blanket, parts=(first, second))
 
     while len(groups) > 1:
         candidates = [joined(first, second) for first, second in combinations(groups, 2)]
@@ -169,7 +171,8 @@ class Cover:
         """The noise of every case; `tail` is mass that may be cut off each (it counts as
         disclosure)."""
         for first in range(0, len(self.cases), _BATCH):
-            yield from case_noises(self.groups, self.cases[first : first + _BATCH], tail)
+            batch = self.cases[first : first + _BATCH]
+            yield from case_noises(self.groups, batch, tail)
 
 
 def group_components(
@@ -180,8 +183,9 @@ def group_components(
     components: list[Component] = []
     owners: list[int] = []
     for index in indices:
-        components += groups[index].components
-        owners += [index] * len(groups[index].components)
+        group = groups[index]
+        components += group.components
+        owners += [index] * len(group.components)
     return components, owners
 
 
@@ -207,7 +211,8 @@ def case_noises(
 
     Each may cut off a mass of `tail`.
     """
-    used_groups: list[int] = np.flatnonzero(cases.any(axis=0)).tolist()
+    is_used = cases.any(axis=0)
+    used_groups: list[int] = np.flatnonzero(is_used).tolist()
     components, owners = group_components(groups, used_groups)
     if not components:
         return [no_noise()] * len(cases)
@@ -216,7 +221,8 @@ def case_noises(
         for clients in cases[:, owners]
     ]
     counts = np.concatenate([ladder.counts for ladder in ladders])
-    sums = sum_pmf([component.pmf for component in components], counts, tail=1e-3 * tail)
+    pmfs = [component.pmf for component in components]
+    sums = sum_pmf(pmfs, counts, tail=1e-3 * tail)
     noises: list[NoiseMixture] = []
     first = 0
     for ladder in ladders:
@@ -259,10 +265,11 @@ def division(groups: Sequence[RowGroup], case: IntArray) -> Division:
             cuts=[],
             cases=[],
         )
-    positions = {id(group): position for position, group in enumerate(groups)}
-    first, second = (positions[id(subgroup)] for subgroup in groups[node].parts)
+    identities = [id(group) for group in groups]
+    first, second = (identities.index(id(subgroup)) for subgroup in groups[node].parts)
     even_cuts = np.linspace(0, clients + 1, _DIVISIONS + 1)
-    cuts: list[int] = np.unique(even_cuts.round().astype(int)).tolist()
+    whole_cuts = even_cuts.round().astype(int)
+    cuts: list[int] = np.unique(whole_cuts).tolist()
     cases: list[IntArray] = []
     for fewest, end in pairwise(cuts):
         # From `fewest` to `largest` of them are in the first part.
@@ -314,9 +321,11 @@ class _Search:
 
         None when a data set shows that `known` is as good as it gets.
         """
-        singles = [index for index, group in enumerate(self.groups) if not group.parts]
         everyone = self._all_in(0, others)
-        data_sets = [self._all_in(index, others) for index in singles]
+        data_sets: list[IntArray] = []
+        for index, group in enumerate(self.groups):
+            if not group.parts:
+                data_sets.append(self._all_in(index, others))
         epsilon, *single_epsilons = self.computed([everyone, *data_sets])
         near_optimal = _NEAR_OPTIMAL * max(single_epsilons)
         if near_optimal >= known:
@@ -334,15 +343,18 @@ class _Search:
             for smaller_case, smaller_epsilon in zip(smaller_cases, smaller_epsilons, strict=True):
                 # A part holds fewer data sets than the case, so the case's bound holds for it too.
                 negative_bound = max(-smaller_epsilon, negative_worst)
-                heapq.heappush(heap, (negative_bound, next(ticket), smaller_case))
+                entry = (negative_bound, next(ticket), smaller_case)
+                heapq.heappush(heap, entry)
             remaining -= len(smaller_cases)
         return -heap[0][0], [case for _, _, case in heap]
 
     def _affordable(self, others: int) -> int:
         """Cases that may be computed."""
         variance = max(group.variance for group in self.groups)
-        width = 15 * math.sqrt(max(others * variance, 1.0))
-        return int(min(_MOST_CASES, max(_LEAST_CASES, _WORK / width)))
+        total_variance = max(others * variance, 1.0)
+        width = 15 * math.sqrt(total_variance)
+        case_count = max(_LEAST_CASES, _WORK / width)
+        return int(min(_MOST_CASES, case_count))
 
 
 def cover(

@@ -16,22 +16,22 @@ added up.
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
+from math import ceil, frexp, inf, isinf, isqrt, log, log2, sqrt
 from typing import final
 
 import numpy as np
-import numpy.typing as npt
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.loss import float_above
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import UNIT, FloatArray, IntArray
+from mezzotint.core.types import UNIT, BoolArray, FloatArray, IntArray
 from mezzotint.privacy.hulls import hull
 from mezzotint.privacy.sums import find_lattice
 from mezzotint.privacy.sums.noise import NoiseMixture, spread
+from mezzotint.privacy.sums.series import series
 
 _WORK = 1e7
 """Rows times slopes times places that one constant may cost, about."""
@@ -60,6 +60,9 @@ _NEAREST = 1 / 32
 _MOST_PARTS_LOG = 5
 """Octaves of gathered ratios are cut into at most 2 to this power parts."""
 
+Table = tuple[FloatArray, FloatArray]
+"""(K,) knots, and the (K, span + 1) rows there, between which rows are mixed linearly."""
+
 POSITION_ERROR = 1.125 * 2.0**-32
 """Share of its segment by which the position that a row is drawn for lies off an input, at most (S1).
 
@@ -68,61 +71,47 @@ across a jump (S3). Two inputs may so be farther apart, or nearer, by twice this
 """
 
 
-def series(alpha: float, reach: float = 0.5) -> tuple[float, float, float, float, float, float]:
-    """(alpha, small, a, b, c, UNIT): h(u) = max(1 + u, 0)**alpha - 1 - alpha u near 0.
-
-    h(u) is at most u^2 (a + b u + c u^2), and at least half of it, for |u| <= small =
-    reach / (alpha + 1), roundings of this bound included; 0 < reach <= 1/2.
-    """
-    small = reach / (alpha + 1)
-    # Taylor with Lagrange's remainder for small u: the fourth derivative is at most its larger
-    # end's, and its size is taken. The bracket a + b u + c u^2 lies within a factor of 2 of a, so
-    # relative errors stay below 64 UNIT.
-    second_order = alpha * (alpha - 1) / 2
-    third_order = alpha * (alpha - 1) * (alpha - 2) / 6
-    largest_power = math.exp(abs(alpha - 4) * -math.log1p(-small))
-    remainder = abs(third_order * (alpha - 3)) / 4 * largest_power
-    return alpha, small, second_order * (1 + 64 * UNIT), third_order, remainder, UNIT
-
-
 def _has_jumps(mechanism: Mechanism) -> bool:
     """Whether two rows at the same knot differ."""
     repeated_knots = np.diff(mechanism.knots) == 0
-    jumps = np.diff(mechanism.weights, axis=0)[repeated_knots]
-    return bool((jumps != 0).any())
+    changes = np.diff(mechanism.weights, axis=0)
+    return bool(changes[repeated_knots].any())
 
 
-def _segments(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
-    """(K,) distinct knots and (K, span + 1) rows, on its lattice, of a table without jumps."""
+def _segments(mechanism: Mechanism) -> Table:
+    """Distinct knots, and the rows there on the lattice, of a table without jumps."""
+    knots = mechanism.knots
     lattice = find_lattice(mechanism.levels)
-    rows = np.zeros((mechanism.knots.size, lattice.span + 1))
+    rows = np.zeros((knots.size, lattice.span + 1))
     rows[:, lattice.integers] = mechanism.probabilities
-    distinct = np.append(True, np.diff(mechanism.knots) > 0)
-    return mechanism.knots[distinct], rows[distinct]
+    is_new = np.diff(knots) > 0
+    distinct = np.append(True, is_new)
+    return knots[distinct], rows[distinct]
 
 
-def _refined(
-    knots: FloatArray,
-    rows: FloatArray,
-    places: int,
-) -> tuple[FloatArray, FloatArray]:
+def _refined(table: Table, places: int) -> Table:
     """The same table with more knots, interpolated: vertices of smaller pieces overstate less."""
-    affordable_rows = math.isqrt(int(_WORK / max(places, 1)))
+    knots, rows = table
+    affordable_pairs = _WORK / max(places, 1)
+    affordable_rows = isqrt(int(affordable_pairs))
     refinement = max(1, affordable_rows // knots.size)
     if refinement == 1:
-        return knots, rows
-    widest = (knots[-1] - knots[0]) / min(refinement * 4, 32)
+        return table
+    most_pieces = min(refinement * 4, 32)
+    widest = (knots[-1] - knots[0]) / most_pieces
     finer_knots: list[FloatArray] = []
     finer_rows: list[FloatArray] = []
-    for segment, (start, end) in enumerate(pairwise(knots.tolist())):
+    knot_pairs = pairwise(knots.tolist())
+    for (start, end), (left_row, right_row) in zip(knot_pairs, pairwise(rows), strict=True):
         length = end - start
-        piece_count = max(1, math.ceil(length / widest))
+        piece_count = max(1, ceil(length / widest))
         steps = np.arange(piece_count)
         finer_knots.append(start + length * steps / piece_count)
         # Sums of two positive terms: 3 UNIT of each entry, however small it is beside its
         # neighbours.
-        left_part = (piece_count - steps)[:, None] * rows[segment]
-        right_part = steps[:, None] * rows[segment + 1]
+        steps_left = piece_count - steps
+        left_part = steps_left[:, None] * left_row
+        right_part = steps[:, None] * right_row
         finer_rows.append((left_part + right_part) / piece_count)
     finer_knots.append(knots[-1:])
     finer_rows.append(rows[-1:])
@@ -142,8 +131,13 @@ def _least_distances(knots: FloatArray) -> FloatArray:
     above = segment_starts - knots_after[:, None]
     below = knots_before[:, None] - segment_ends
     # Refined knots stand where they should up to a few ulp of the largest.
-    rounding = 16 * UNIT * float(np.abs(knots).max())
-    return np.maximum(np.maximum(above, below) - rounding, 0.0)
+    rounding = 16 * UNIT * _largest_size(knots)
+    distances = np.maximum(above, below) - rounding
+    return np.maximum(distances, 0.0)
+
+
+def _largest_size(knots: FloatArray) -> float:
+    return float(np.abs(knots).max())
 
 
 def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
@@ -151,9 +145,10 @@ def _ratio_cap(row: FloatArray, slope: FloatArray) -> float:
     has_slope = slope != 0
     masses = row[has_slope]
     if (masses == 0).any():
-        return math.inf
+        return inf
     ratios = np.abs(slope[has_slope]) / masses
-    return float(ratios.max(initial=0.0)) * (1 + 64 * UNIT)
+    largest = float(ratios.max(initial=0.0))
+    return largest * (1 + 64 * UNIT)
 
 
 @final
@@ -166,9 +161,11 @@ class _NoisyRows:
 
     def _convolved(self, row: FloatArray) -> FloatArray:
         key = row.tobytes()
-        if key not in self._convolutions:
-            self._convolutions[key] = spread(self.noise.pmf, row)
-        return self._convolutions[key]
+        convolution = self._convolutions.get(key)
+        if convolution is None:
+            convolution = spread(self.noise.pmf, row)
+            self._convolutions[key] = convolution
+        return convolution
 
     def ratios(
         self,
@@ -191,10 +188,11 @@ class _NoisyRows:
             neginf=-cap,
         )
         error = cap * self.noise.slack(row.size)
-        weights = (noisy * self.noise.probability[:, None]).ravel()
-        lowest = np.maximum(ratio - error, -cap).ravel()
-        highest = np.minimum(ratio + error, cap).ravel()
-        return weights, lowest, highest
+        cell_weights = self.noise.probability[:, None]
+        weights = noisy * cell_weights
+        lowest = np.maximum(ratio - error, -cap)
+        highest = np.minimum(ratio + error, cap)
+        return weights.ravel(), lowest.ravel(), highest.ravel()
 
 
 def squared_distance(
@@ -220,11 +218,13 @@ def squared_distance(
     if not 1e-100 <= span <= 1e100:
         remedy = "its range squared leaves the floats; rescale the data"
         raise ParameterError("mechanism", span, remedy)
-    widest_segment = float(np.diff(mechanism.knots).max())
+    segment_lengths = np.diff(mechanism.knots)
+    widest_segment = float(segment_lengths.max())
     rotated_norm = clip_norm * (1 + 128 * UNIT)
-    radius = rotated_norm + math.sqrt(coordinates) * widest_segment * POSITION_ERROR
-    diameter = 2 * radius * (1 + 8 * UNIT)
-    cube_diagonal_squared = coordinates * span * span * (1 + 8 * UNIT)
+    radius = rotated_norm + sqrt(coordinates) * widest_segment * POSITION_ERROR
+    rounding = 1 + 8 * UNIT
+    diameter = 2 * radius * rounding
+    cube_diagonal_squared = coordinates * span * span * rounding
     return min(diameter * diameter, cube_diagonal_squared)
 
 
@@ -247,10 +247,10 @@ def quadratic_renyi(
         inputs; inf when a level with slope has a row without mass, and for a table with a jump:
         inputs on either side of it, however near, are not near in distribution.
     """
-    if not 1 < alpha < math.inf:
+    if not 1 < alpha < inf:
         raise ParameterError("alpha", alpha, "need a finite Renyi order above 1")
     if _has_jumps(mechanism):
-        return math.inf
+        return inf
     return _pairs(mechanism, noise).renyi(alpha)
 
 
@@ -266,17 +266,22 @@ class _Pairs:
     """
 
     def __init__(self, mechanism: Mechanism, noise: NoiseMixture) -> None:
-        table_knots, table_rows = _segments(mechanism)
+        table = _segments(mechanism)
+        table_knots, table_rows = table
         # Slopes from the table itself: differences of interpolated rows would cancel.
         lengths = np.diff(table_knots)
-        self.slopes = np.diff(table_rows, axis=0) / lengths[:, None]
-        knots, self.rows = _refined(table_knots, table_rows, noise.pmf.size)
+        changes = np.diff(table_rows, axis=0)
+        self.slopes = changes / lengths[:, None]
+        places = noise.pmf.size
+        knots, self.rows = _refined(table, places)
         self.noise = noise
         bin_count = _COARSE_BINS
-        if noise.pmf.size < _CURVED:
+        if places < _CURVED:
             bin_count = _FINE_BINS
-        shares = np.append(0.0, np.geomspace(_NEAREST, 1, bin_count))
-        self.distances = shares * (mechanism.upper - mechanism.lower)
+        shares = np.geomspace(_NEAREST, 1, bin_count)
+        bin_edges = np.append(0.0, shares)
+        span = mechanism.upper - mechanism.lower
+        self.distances = bin_edges * span
         self.counts = self._counting_bins(table_knots, knots)
         self.caps = self._ratio_caps()
         self.points, self.weights = self._gathered()
@@ -289,19 +294,26 @@ class _Pairs:
                 caps.append(_ratio_cap(row, slope))
         return np.array(caps)
 
-    def _counting_bins(self, table_knots: FloatArray, knots: FloatArray) -> npt.NDArray[np.bool_]:
+    def _counting_bins(self, table_knots: FloatArray, knots: FloatArray) -> BoolArray:
         """(pairs, bins) whether distances of a bin, or larger ones, are those of the pair.
 
         x' is a mixture of two neighbouring rows and G one of the slopes between x' and x: only slopes
         within t count.
         """
         # Pieces of one segment share its slope: the nearest of them decides.
-        segments = np.searchsorted(table_knots, knots[:-1], side="right")
+        piece_starts = knots[:-1]
+        segments = np.searchsorted(table_knots, piece_starts, side="right")
         _, first_pieces = np.unique(segments, return_index=True)
-        nearest = np.minimum.reduceat(_least_distances(knots), first_pieces, axis=1)
-        nearest_bins = np.searchsorted(self.distances, nearest.ravel(), side="right") - 1
-        bins = np.arange(self.distances.size - 1)
-        return bins >= nearest_bins[:, None]
+        piece_distances = _least_distances(knots)
+        nearest = np.minimum.reduceat(piece_distances, first_pieces, axis=1)
+        bin_ends = np.searchsorted(self.distances, nearest.ravel(), side="right")
+        nearest_bins = bin_ends - 1
+        return np.arange(self.bin_count) >= nearest_bins[:, None]
+
+    @property
+    def bin_count(self) -> int:
+        """Bins of distances."""
+        return self.distances.size - 1
 
     def _gathered(self) -> tuple[FloatArray, FloatArray]:
         """(points,) sizes of u, and what weighs on each: (2, pairs, points), u above 0 and below."""
@@ -309,20 +321,23 @@ class _Pairs:
 
         finite = np.isfinite(self.caps)
         largest_cap = float(self.caps[finite].max(initial=0.0))
-        unit_exponent = _exponent(1 / float(self.distances[-1])) - _FAINT
+        span = float(self.distances[-1])
+        unit_exponent = _exponent(1 / span) - _FAINT
         octave_count = max(1, _exponent(largest_cap) - unit_exponent)
         numbers = 2 * octave_count * self.caps.size
-        parts_log = min(_MOST_PARTS_LOG, max(0, int(math.log2(_GATHERED / numbers))))
+        affordable_log = max(0, int(log2(_GATHERED / numbers)))
+        parts_log = min(_MOST_PARTS_LOG, affordable_log)
         part_count = 1 << parts_log
         points = _octave_points(octave_count, part_count)
         unit = 2.0**unit_exponent
         totals = np.zeros((2, self.caps.size, points.size))
         noisy_rows = _NoisyRows(self.noise)
         for pair in np.flatnonzero(finite).tolist():
-            weights, lowest, highest = noisy_rows.ratios(*self._pair(pair))
-            kernels.gather(weights, lowest, highest, unit, part_count, totals[:, pair])
+            row, slope = self._pair(pair)
+            bounds = noisy_rows.ratios(row, slope)
+            kernels.gather(*bounds, unit, part_count, totals[:, pair])
         weighty = totals.max(axis=(0, 1)) > 0
-        return points[weighty] * unit, totals[:, :, weighty]
+        return points[weighty] * unit, totals[..., weighty]
 
     def _pair(self, pair: int) -> tuple[FloatArray, FloatArray]:
         row, slope = divmod(pair, len(self.slopes))
@@ -342,9 +357,11 @@ class _Pairs:
         if self.noise.outside > 0:
             # Outside the windows any ratio up to the cap may stand.
             caps = np.where(uncapped, 0.0, self.caps)
-            edges = np.maximum(self._quotients(caps, alpha), self._quotients(-caps, alpha))
+            rising_edges = self._quotients(caps, alpha)
+            falling_edges = self._quotients(-caps, alpha)
+            edges = np.maximum(rising_edges, falling_edges)
             means = means + self.noise.outside * edges
-        means[uncapped] = math.inf
+        means[uncapped] = inf
         losses = _over_squares(self.distances[:-1], means)
         return np.where(self.counts, losses, 0.0)
 
@@ -353,8 +370,9 @@ class _Pairs:
         rounded up."""
         from mezzotint.privacy.sums import compiled as kernels
 
-        largest = np.zeros((points.size, self.distances.size - 1))
-        kernels.quotients(points, self.distances, series(alpha, _REACH), largest)
+        largest = np.zeros((points.size, self.bin_count))
+        loss_series = series(alpha, _REACH)
+        kernels.quotients(points, self.distances, loss_series, largest)
         return largest
 
     def renyi(self, alpha: float) -> float:
@@ -363,17 +381,19 @@ class _Pairs:
         largest = bounds.max(axis=1)
         worst = 0.0
         for pair in np.argsort(-largest).tolist():
-            if largest[pair] <= worst or math.isinf(worst):
+            if largest[pair] <= worst or isinf(worst):
                 break
             suspects = np.flatnonzero(bounds[pair] > worst)
             bin_ends = self.distances[suspects[0] : suspects[-1] + 2]
             row, slope = self._pair(pair)
             quotients = pair_quotients(self.noise, row, slope, bin_ends, alpha)
             losses = _over_squares(bin_ends[:-1], quotients)
-            worst = max(worst, float(losses.max()))
+            largest_loss = float(losses.max())
+            worst = max(worst, largest_loss)
         # Means are sums over places and points, of terms that the noise's error enters once (R5).
         term_count = self.noise.pmf.size + 2 * self.points.size
-        return worst / (alpha - 1) * (1 + self.noise.slack(term_count))
+        slack = self.noise.slack(term_count)
+        return worst / (alpha - 1) * (1 + slack)
 
 
 _pairs = lru_cache(maxsize=2)(_Pairs)
@@ -381,7 +401,7 @@ _pairs = lru_cache(maxsize=2)(_Pairs)
 
 def _exponent(size: float) -> int:
     """The exponent of the next power of two above a size."""
-    return math.frexp(size)[1]
+    return frexp(size)[1]
 
 
 def _octave_points(octave_count: int, part_count: int) -> FloatArray:
@@ -389,7 +409,8 @@ def _octave_points(octave_count: int, part_count: int) -> FloatArray:
     mantissas = 1 + np.arange(part_count) / part_count
     octaves = np.arange(octave_count)
     starts = np.ldexp(mantissas, octaves[:, None])
-    return np.concatenate([[0.0], starts.ravel(), [2.0**octave_count]])
+    end = 2.0**octave_count
+    return np.concatenate([[0.0], starts.ravel(), [end]])
 
 
 def _means(
@@ -402,12 +423,15 @@ def _means(
     inf where a value that weighs is.
     """
     totals = np.zeros((weights.shape[1], above.shape[1]))
-    for side_weights, values in zip(weights, (above, below), strict=True):
+    sides = (above, below)
+    for side_weights, values in zip(weights, sides, strict=True):
         finite = np.isfinite(values)
-        totals += side_weights @ np.where(finite, values, 0.0)
+        finite_values = np.where(finite, values, 0.0)
+        totals += side_weights @ finite_values
         if not finite.all():
-            infinite_weight = side_weights @ np.where(finite, 0.0, 1.0)
-            totals[infinite_weight > 0] = math.inf
+            is_infinite = np.where(finite, 0.0, 1.0)
+            infinite_weight = side_weights @ is_infinite
+            totals[infinite_weight > 0] = inf
     return totals
 
 
@@ -434,9 +458,10 @@ def pair_quotients(
     Whether x lies above x' or below.
     """
     cap = _ratio_cap(row, slope)
-    if math.isinf(cap):
-        return np.full(distances.size - 1, math.inf)
-    weights, lowest, highest = _NoisyRows(noise).ratios(row, slope)
+    if isinf(cap):
+        return np.full(distances.size - 1, inf)
+    noisy_rows = _NoisyRows(noise)
+    weights, lowest, highest = noisy_rows.ratios(row, slope)
     above = _mean_quotients(weights, lowest, highest, distances, alpha)
     below = _mean_quotients(weights, -highest, -lowest, distances, alpha)
     # Outside the windows any ratio up to the cap may stand.
@@ -448,7 +473,7 @@ def pair_quotients(
         alpha,
     )
     worst = np.maximum(above + edges, below + edges)
-    return np.nan_to_num(worst, nan=math.inf, posinf=math.inf)
+    return np.nan_to_num(worst, nan=inf, posinf=inf)
 
 
 def _mean_quotients(
@@ -464,7 +489,8 @@ def _mean_quotients(
     from mezzotint.privacy.sums import compiled as kernels
 
     totals = np.zeros(distances.size - 1)
-    kernels.mean_quotients(weights, low, high, distances, series(alpha, _REACH), totals)
+    loss_series = series(alpha, _REACH)
+    kernels.mean_quotients(weights, low, high, distances, loss_series, totals)
     return totals
 
 
@@ -475,25 +501,28 @@ def steepest_loss(mechanism: Mechanism) -> float:
     # Between two knots p is linear, so |d log p / dx| is largest at the smaller end: |b - a| / (h
     # min(a, b)). A supremum of slopes is the supremum of all difference quotients of log p.
     steepest = Fraction(0)
-    knots = [Fraction(knot) for knot in mechanism.knots.tolist()]
-    lengths = [end - start for start, end in pairwise(knots)]
+    knots = map(Fraction, mechanism.knots.tolist())
+    knot_pairs = pairwise(knots)
     row_pairs = pairwise(mechanism.weights)
-    for length, (left_row, right_row) in zip(lengths, row_pairs, strict=True):
+    for (start, end), (left_row, right_row) in zip(knot_pairs, row_pairs, strict=True):
+        length = end - start
         smaller = np.minimum(left_row, right_row)
         difference = np.abs(right_row - left_row)
         changed = difference > 0
         if not changed.any():
             continue
-        if length == 0 or (smaller[changed] == 0).any():
-            return math.inf
+        has_all_levels = smaller[changed].all()
+        if length == 0 or not has_all_levels:
+            return inf
         divisors = np.maximum(smaller, 1)
         quotients = np.where(changed, difference / divisors, 0.0)
         # Rounding keeps order: the quotient that is exactly the largest is among the largest
         # floats.
         is_largest = quotients == quotients.max()
         for level in np.flatnonzero(is_largest).tolist():
-            smallest_weight = int(smaller[level])
-            relative_change = Fraction(int(difference[level]), smallest_weight)
+            smaller_weight = int(smaller[level])
+            change = int(difference[level])
+            relative_change = Fraction(change, smaller_weight)
             steepest = max(steepest, relative_change / length)
     return float_above(steepest)
 
@@ -516,10 +545,12 @@ def loss_profile(mechanism: Mechanism) -> tuple[FloatArray, FloatArray]:
         "Pure losses").
     """
     span = mechanism.upper - mechanism.lower
-    distances = span * np.arange(1, _DISTANCES + 1) / _DISTANCES
+    steps = np.arange(1, _DISTANCES + 1)
+    distances = span * steps / _DISTANCES
     if _has_jumps(mechanism):
-        halves = 0.5 ** np.arange(_HALVINGS, 0, -1)
-        distances = np.concatenate([halves * distances[0], distances])
+        halvings = np.arange(_HALVINGS, 0, -1)
+        near_distances = 0.5**halvings * distances[0]
+        distances = np.concatenate([near_distances, distances])
     losses = [_loss_within(mechanism, distance) for distance in distances.tolist()]
     return distances, np.maximum.accumulate(losses)
 
@@ -532,38 +563,43 @@ def _loss_within(mechanism: Mechanism, distance: float) -> float:
     knots = mechanism.knots
     shifted = np.concatenate([knots - distance, knots + distance])
     # A shifted knot is rounded; between the floats on either side of it probabilities are monotone.
-    floats_below = np.nextafter(shifted, -math.inf)
-    floats_above = np.nextafter(shifted, math.inf)
+    floats_below = np.nextafter(shifted, -inf)
+    floats_above = np.nextafter(shifted, inf)
     vertices = np.concatenate([shifted, floats_below, floats_above])
-    inner = vertices[(knots[0] < vertices) & (vertices < knots[-1])]
+    is_inside = (knots[0] < vertices) & (vertices < knots[-1])
+    inner = vertices[is_inside]
+    inner_rows = _between(mechanism, inner)
     inputs = np.concatenate([knots, inner])
-    rows = np.concatenate([mechanism.probabilities, _between(mechanism, inner)])
+    rows = np.concatenate([mechanism.probabilities, inner_rows])
     order = np.argsort(inputs, kind="stable")
     inputs = inputs[order]
     rows = rows[order]
     # The rounding of a shifted knot, its neighbour, and their distance: each an ulp of the largest
     # knot at most.
-    reach = distance + 8 * UNIT * float(np.abs(knots).max())
+    reach = distance + 8 * UNIT * _largest_size(knots)
     first = np.searchsorted(inputs, inputs - reach, side="left")
     last = np.searchsorted(inputs, inputs + reach, side="right")
     highest = _window_maxima(rows, first, last)
     # A ratio beyond the floats, beside a knot without mass, counts as an infinite one.
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-        ratios = np.nan_to_num(highest / rows, nan=1.0, posinf=math.inf)
+        ratios = np.nan_to_num(highest / rows, nan=1.0, posinf=inf)
+    largest_ratio = float(ratios.max())
     # Ratios err by 16 UNIT, logarithms by 2 UNIT of at most 23.
-    return math.log(float(ratios.max())) + 256 * UNIT
+    return log(largest_ratio) + 256 * UNIT
 
 
 def _between(mechanism: Mechanism, inputs: FloatArray) -> FloatArray:
     """(n, m) rows at inputs inside the range: sums of two positive terms, 8 UNIT of each entry."""
     rows = mechanism.probabilities
-    segment_ends = np.searchsorted(mechanism.knots, inputs, side="right")
-    before = mechanism.knots[segment_ends - 1]
-    after = mechanism.knots[segment_ends]
+    knots = mechanism.knots
+    segment_ends = np.searchsorted(knots, inputs, side="right")
+    segment_starts = segment_ends - 1
+    before = knots[segment_starts]
+    after = knots[segment_ends]
     lengths = after - before
     right_shares = (inputs - before) / lengths
     left_shares = (after - inputs) / lengths
-    left_parts = left_shares[:, None] * rows[segment_ends - 1]
+    left_parts = left_shares[:, None] * rows[segment_starts]
     right_parts = right_shares[:, None] * rows[segment_ends]
     return left_parts + right_parts
 
@@ -583,8 +619,10 @@ def _window_maxima(
     maxima = values  # of `width` neighbours, the first of which stands at the index
     while True:
         covered = (lengths >= width) & (lengths < 2 * width)
-        left_maxima = maxima[first[covered]]
-        right_maxima = maxima[last[covered] - width]
+        left_starts = first[covered]
+        right_starts = last[covered] - width
+        left_maxima = maxima[left_starts]
+        right_maxima = maxima[right_starts]
         window_maxima[covered] = np.maximum(left_maxima, right_maxima)
         if not (lengths >= 2 * width).any():
             return window_maxima
@@ -609,16 +647,18 @@ def pure_epsilon_l2(
     """
     square = squared_distance(mechanism, coordinates=coordinates, clip_norm=clip_norm)
     distances, losses = loss_profile(mechanism)
-    if math.isinf(float(losses[-1])):
-        return math.inf
+    if isinf(losses[-1]):
+        return inf
     # A pair at a distance in (t_{j-1}, t_j] loses at most losses[j]: points above the profile stand
     # at left ends. With a concave majorant f over squared distances, sum_j f(a_j) <= coordinates
     # f(sum a_j / coordinates) (Jensen). Where a square is off by a relative 4 UNIT, f is too: it
     # rises, is concave, and at 0 it is not below 0.
     left_ends = np.append(0.0, distances[:-1])
-    loss = coordinates * concave_majorant(left_ends**2, losses, square / coordinates)
+    mean_square = square / coordinates
+    mean_loss = concave_majorant(left_ends**2, losses, mean_square)
+    loss = coordinates * mean_loss
     # Coordinates at distances d_j lose at most the sum of steepest d_j (Cauchy-Schwarz).
-    loss_by_slope = steepest_loss(mechanism) * math.sqrt(coordinates * square)
+    loss_by_slope = steepest_loss(mechanism) * sqrt(coordinates * square)
     return min(loss, loss_by_slope) * (1 + 64 * UNIT)
 
 
@@ -632,5 +672,8 @@ def concave_majorant(
     Constant beyond the last point.
     """
     increasing = np.maximum.accumulate(values)
-    vertices = hull(points.tolist(), (-increasing).tolist())
-    return float(np.interp(position, points[vertices], increasing[vertices]))
+    mirrored = -increasing
+    vertices = hull(points.tolist(), mirrored.tolist())
+    corner_points = points[vertices]
+    corner_values = increasing[vertices]
+    return float(np.interp(position, corner_points, corner_values))

@@ -68,7 +68,8 @@ def blanket_noise(
         tail: mass that may be cut off; all of it is added to delta.
     """
     cells = multinomial_cells(clients, blanket.masses, blanket.variances, budget=budget, tail=tail)
-    return mixture(cells, sum_pmf(blanket.shapes, cells.counts, tail=1e-3 * tail))
+    sums = sum_pmf(blanket.shapes, cells.counts, tail=1e-3 * tail)
+    return mixture(cells, sums)
 
 
 def mixture(
@@ -92,14 +93,16 @@ def mixture(
 
 def spread(pmfs: FloatArray, row: FloatArray) -> FloatArray:
     """Each pmf convolved with a row: (cells, width + span)."""
-    result = np.zeros((pmfs.shape[0], pmfs.shape[1] + row.size - 1))
+    cell_count, width = pmfs.shape
+    result = np.zeros((cell_count, width + row.size - 1))
     if pmfs.size >= _COMPILED:
         from mezzotint.privacy.sums import compiled as kernels
 
         kernels.spread(pmfs, row, result)
         return result
     for shift in np.flatnonzero(row).tolist():
-        result[:, shift : shift + pmfs.shape[1]] += row[shift] * pmfs
+        shifted = result[:, shift : shift + width]
+        shifted += row[shift] * pmfs
     return result
 
 
@@ -112,19 +115,25 @@ def pair_profile(
     weights = noise.probability[:, None]
     upper = spread(noise.pmf, first) * weights
     lower = spread(noise.pmf, second) * weights
+    summation_error = (first.size + 8) * UNIT
     return Profile.of_pair(
         upper.ravel(),
         lower.ravel(),
         outside=noise.outside,
-        error=noise.error + (first.size + 8) * UNIT,
+        error=noise.error + summation_error,
     )
 
 
 def pairs_by_gap(rows: FloatArray) -> list[tuple[int, int]]:
     """Ordered pairs of different rows, the largest difference of means first."""
     means = row_means(rows).tolist()
-    pairs = list(permutations(range(rows.shape[0]), 2))
-    return sorted(pairs, key=lambda pair: -abs(means[pair[0]] - means[pair[1]]))
+
+    def negative_gap(pair: tuple[int, int]) -> float:
+        first, second = pair
+        return -abs(means[first] - means[second])
+
+    pairs = permutations(range(len(means)), 2)
+    return sorted(pairs, key=negative_gap)
 
 
 def widest_epsilon(noise: NoiseMixture, rows: FloatArray, delta: float) -> float:
@@ -141,12 +150,14 @@ def screen(noise: NoiseMixture, rows: FloatArray, epsilon: float) -> FloatArray:
     slack = noise.slack(noise.pmf.size)
     factor = math.exp(epsilon - slack * (1 + epsilon))
     noisy = [spread(noise.pmf, row) for row in rows]
-    result = np.zeros((len(noisy), len(noisy)))
+    row_count = len(noisy)
+    result = np.zeros((row_count, row_count))
     for second, below in enumerate(noisy):
         lower = below * factor
         for first, upper in enumerate(noisy):
             if first != second:
-                gain = float(noise.probability @ _excess(upper, lower))
+                excess = _excess(upper, lower)
+                gain = float(noise.probability @ excess)
                 result[first, second] = (gain + noise.outside) * (1 + slack)
     return result
 
