@@ -113,6 +113,7 @@ PRICES = st.tuples(st.floats(0, 3), st.floats(0, 1e-3))
     "privacy.ledger.Ledger.by_client",
     "privacy.ledger.Ledger.spent",
     "privacy.ledger.Ledger.worst",
+    "privacy.ledger_state.LedgerState.total",
 )
 @settings(max_examples=examples(10))
 @given(prices=st.lists(PRICES, min_size=1, max_size=4), split=st.integers(0, 4))

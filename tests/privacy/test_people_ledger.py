@@ -104,6 +104,7 @@ def test_prices_are_rounded_up_and_budgets_down(epsilon: float) -> None:
     "privacy.ledger.Ledger.charge_people",
     "privacy.ledger.Ledger.people",
     "privacy.ledger.Ledger.person_spent",
+    "privacy.ledger_state.LedgerState.active_people",
 )
 @settings(max_examples=examples(8))
 @given(

@@ -20,11 +20,9 @@ from __future__ import annotations
 
 import math
 import os
-import re
 import secrets
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from fractions import Fraction
 from typing import final
 
@@ -46,6 +44,7 @@ from mezzotint.privacy.charges import (
     refusal,
     sums_by_client,
 )
+from mezzotint.privacy.ledger_state import LedgerState
 from mezzotint.privacy.people import (
     UNITS,
     IdHash,
@@ -101,11 +100,7 @@ class Ledger:
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, slack: float = 0.0) -> None:
         self.slack = checked_slack(slack)
-        self._charges: dict[str, Entry] = {}
-        self._by_identity: dict[str, list[str]] = {}
-        self._totals: dict[str, Total] = {GLOBAL: Total()}
-        self._fixed: tuple[float, float, float] | None = None
-        self._people: dict[str, PeopleLine] = {}
+        self._state = LedgerState()
         # Beside the ledger itself, where links to it lead.
         self._store: PeopleStore | None = None
         if path is not None:
@@ -114,7 +109,7 @@ class Ledger:
         self._log = AppendLog(
             path,
             header=header,
-            take=self._take,
+            take=self._state.take,
             what="ledger",
         )
         self.path = self._log.path
@@ -123,7 +118,7 @@ class Ledger:
         path_text = None
         if self.path:
             path_text = str(self.path)
-        return f"Ledger({path_text!r}, {len(self._charges)} charges)"
+        return f"Ledger({path_text!r}, {len(self._state.charges)} charges)"
 
     # People
 
@@ -181,7 +176,7 @@ class Ledger:
             earlier = self._same_people(claim, segment)
             if earlier is not None:
                 return earlier
-            totals_file = totals_name(len(self._active()) + 1, counter.token)
+            totals_file = totals_name(len(self._state.active_people()) + 1, counter.token)
             self._draft_totals(store, segment, claim, budget, counter.hashes, totals_file)
             store.commit(segment, counter.token)
             line: JsonObject = {
@@ -199,13 +194,13 @@ class Ledger:
             append(line)
             with suppress(StorageError):  # made again from segments where this fails
                 store.adopt_totals(totals_file)
-            return self._people[counter.token]
+            return self._state.people[counter.token]
 
     @property
     def people(self) -> tuple[PeopleLine, ...]:
         """The runs that charged people, withdrawn ones too, in order."""
         with self._log.transaction():
-            return tuple(self._people.values())
+            return tuple(self._state.people.values())
 
     def people_spent(self, *, top: int) -> list[tuple[bytes, Spent]]:
         """Those who have spent most, greatest first, by their hashes.
@@ -232,7 +227,7 @@ class Ledger:
     def persons(self) -> int:
         """People who have charges of their own that count."""
         with self._log.transaction():
-            if not self._active():
+            if not self._state.active_people():
                 return 0
             return len(self._person_totals())
 
@@ -269,11 +264,15 @@ class Ledger:
         """
         run_names = set(identities)
         with self._log.transaction():
-            lines = {line.identity: line for line in self._active() if line.identity in run_names}
+            lines = {
+                line.identity: line
+                for line in self._state.active_people()
+                if line.identity in run_names
+            }
             if len(lines) < len(run_names):
                 return None
             store = self._files()
-            store.check(self._people)
+            store.check(self._state.people)
             return store.shared(list(lines.values()))
 
     def person_spent(self, person: str, *, key: bytes) -> Spent:
@@ -298,20 +297,17 @@ class Ledger:
             )
         return self._store
 
-    def _active(self) -> list[PeopleLine]:
-        return [line for line in self._people.values() if not line.withdrawn]
-
     def _check_people(self, key: str) -> None:
         """Raises ParameterError where people cannot be charged together with what is in the
         ledger."""
-        if self.slack or self._fixed is not None:
+        if self.slack or self._state.fixed is not None:
             raise ParameterError(
                 "slack", self.slack, "people keep to plain sums; use a ledger without slack"
             )
-        if len(self._totals) > 1:
+        if len(self._state.totals) > 1:
             remedy = "charges people by name; convert it first: mezzotint ledger FILE --convert NEW"
             raise ParameterError("ledger", str(self.path), remedy)
-        other_keys = {line.key for line in self._people.values()} - {key}
+        other_keys = {line.key for line in self._state.people.values()} - {key}
         if other_keys:
             remedy = (
                 "its people were hashed under another key, and would all be new; "
@@ -327,7 +323,7 @@ class Ledger:
         if not claim.fingerprint:
             return None
         charged_bits = (claim.identity, claim.fingerprint, claim.epsilon, segment.sha256)
-        for line in self._active():
+        for line in self._state.active_people():
             line_bits = (line.identity, line.fingerprint, line.epsilon, line.sha256)
             if line_bits == charged_bits:
                 return line
@@ -348,7 +344,7 @@ class Ledger:
             BudgetError: for the first person whose rows do not fit.
         """
         epsilon, _ = checked_budget((budget, 0.0))
-        everyone = self._totals[GLOBAL]
+        everyone = self._state.totals[GLOBAL]
         common = units_of(everyone.epsilon)
         limit = budget_units(epsilon) - common
         overspent = everyone.infinite or everyone.delta > 0 or limit < 0
@@ -379,12 +375,12 @@ class Ledger:
 
     def _person_totals(self) -> Records:
         store = self._files()
-        store.check(self._people)
-        return store.totals(self._active(), set(self._people))
+        store.check(self._state.people)
+        return store.totals(self._state.active_people(), set(self._state.people))
 
     def _most_units(self) -> int:
         """Units of whoever has spent most of their own."""
-        if self._store is None or not self._active():
+        if self._store is None or not self._state.active_people():
             return 0
         most_units = 0
         for (totals,) in ranges_of([self._person_totals()]):
@@ -398,12 +394,12 @@ class Ledger:
         units: int,
     ) -> Spent:
         store = self._files()
-        run_count = sum(store.holds(line, high, low) for line in self._active())
+        run_count = sum(store.holds(line, high, low) for line in self._state.active_people())
         return self._of_units(units, runs=run_count)
 
     def _of_units(self, units: int, *, runs: int) -> Spent:
         personal = Total(epsilon=Fraction(units, UNITS), count=runs)
-        everyone = self._totals[GLOBAL]
+        everyone = self._state.totals[GLOBAL]
         return everyone.plus(personal).spent()
 
     # Charging
@@ -420,7 +416,7 @@ class Ledger:
             StorageError: the charge is not on disk, so the release must not happen.
         """
         with self._log.transaction() as append:
-            self._check_prices([release])
+            self._state.check_prices([release])
             (entry,) = self._charge_all([release], append)
             return entry
 
@@ -460,8 +456,8 @@ class Ledger:
         charges = list(releases)
         with self._log.transaction() as append:
             fixes_budget = self._check_fixed(epsilon, delta)
-            new_charges = [charge for charge in charges if self._same_bits(charge) is None]
-            self._check_prices(new_charges)
+            new_charges = [charge for charge in charges if self._state.same_bits(charge) is None]
+            self._state.check_prices(new_charges)
             person = self._exceeding(new_charges, epsilon, delta)
             if person is not None:
                 raise BudgetError(self._refusal(new_charges, person, epsilon, delta))
@@ -483,7 +479,7 @@ class Ledger:
             raise ParameterError("reason", reason, "say why nothing can have left")
         with self._log.transaction() as append:
             token = charge.token
-            entry = self._charges.get(token) or self._people.get(token)
+            entry = self._state.charges.get(token) or self._state.people.get(token)
             if entry is None or entry.withdrawn:
                 remedy = "name one that is in this ledger, once"
                 raise ParameterError("charge", token, remedy)
@@ -509,13 +505,15 @@ class Ledger:
         with self._log.transaction() as append:
             for line in other_people:
                 self._check_people(line.key)
-            new_charges = [charge for charge in other_charges if charge.token not in self._charges]
-            self._check_prices([charge.release for charge in new_charges])
+            new_charges = [
+                charge for charge in other_charges if charge.token not in self._state.charges
+            ]
+            self._state.check_prices([charge.release for charge in new_charges])
             new_lines = [charge.release.as_line(charge.token) for charge in new_charges]
             append(*new_lines)
             for charge in other_charges:
                 token = charge.token
-                if charge.withdrawn and not self._charges[token].withdrawn:
+                if charge.withdrawn and not self._state.charges[token].withdrawn:
                     append({"withdraw": token, "reason": charge.withdrawn})
             for line in other_people:
                 self._merge_people(other, line, append)
@@ -529,13 +527,13 @@ class Ledger:
         """Takes over the segment of a run, and whether it was withdrawn."""
         token = line.token
         store = self._files()
-        if token not in self._people:
+        if token not in self._state.people:
             segment_path = other._files().segment(token)
             store.adopt(segment_path, token)
             fields = dict(vars(line))
             del fields["token"], fields["withdrawn"]
             append({"people": token, **fields})
-        if line.withdrawn and not self._people[token].withdrawn:
+        if line.withdrawn and not self._state.people[token].withdrawn:
             append({"withdraw": token, "reason": line.withdrawn})
             store.forget_totals()
 
@@ -545,7 +543,7 @@ class Ledger:
     def charges(self) -> tuple[Entry, ...]:
         """All charges in order, withdrawn ones too."""
         with self._log.transaction():
-            return tuple(self._charges.values())
+            return tuple(self._state.charges.values())
 
     @property
     def releases(self) -> tuple[Charge, ...]:
@@ -571,15 +569,17 @@ class Ledger:
         """
         with self._log.transaction():
             self._refuse_names([client])
-            return self._total(client).spent()
+            return self._state.total(client).spent()
 
     def worst(self) -> Spent:
         """The largest totals over all clients, including one without charges of their own."""
+        state = self._state
         with self._log.transaction():
-            readings = [self._total(client).spent() for client in self._totals]
-            readings.append(self._of_units(self._most_units(), runs=0))
-            release_counts = [total.count for total in self._totals.values()]
-            person_counts = [line.persons for line in self._active()]
+            readings = [state.total(client).spent() for client in state.totals]
+            most_units = self._most_units()
+            readings.append(self._of_units(most_units, runs=0))
+            release_counts = [total.count for total in state.totals.values()]
+            person_counts = [line.persons for line in state.active_people()]
             return Spent(
                 epsilon=max(reading.epsilon for reading in readings),
                 delta=max(reading.delta for reading in readings),
@@ -589,14 +589,14 @@ class Ledger:
     def by_client(self) -> dict[str, Spent]:
         """The cost to each client in the ledger (see `spent`); `GLOBAL` comes first."""
         with self._log.transaction():
-            return {client: self._total(client).spent() for client in self._totals}
+            return {client: self._state.total(client).spent() for client in self._state.totals}
 
     @property
     def fixed(self) -> tuple[float, float, float] | None:
         """The budget that the first reservation with slack fixed: epsilon, delta, and the slack in
         it."""
         self._log.refresh()
-        return self._fixed
+        return self._state.fixed
 
     def would_exceed(
         self,
@@ -619,23 +619,16 @@ class Ledger:
         budget = checked_budget((epsilon, delta))
         with self._log.transaction():
             added: list[Charge] = []
-            if release is not None and self._same_bits(release) is None:
+            if release is not None and self._state.same_bits(release) is None:
                 added = [release]
             persons: list[str] = []
             if client is not None:
                 persons = [normal_name(client)]
             elif release is None:
-                persons = list(self._totals)
+                persons = list(self._state.totals)
             return self._exceeding(added, *budget, also=persons) is not None
 
     # Inside a transaction
-
-    def _total(self, client: str) -> Total:
-        everyone = self._totals[GLOBAL]
-        personal = self._totals.get(normal_name(client))
-        if client == GLOBAL or personal is None:
-            return everyone
-        return everyone.plus(personal)
 
     def _exceeding(
         self,
@@ -652,7 +645,7 @@ class Ledger:
         if GLOBAL in added_totals:
             if not self._fits_people(added_totals[GLOBAL], epsilon):
                 return GLOBAL
-            persons.update(self._totals)
+            persons.update(self._state.totals)
         persons.update(added_totals)
         exceeding: list[str] = []
         for person in persons:
@@ -664,7 +657,7 @@ class Ledger:
     def _refuse_names(self, clients: Iterable[str]) -> None:
         """Raises ParameterError where a person is named and the ledger knows hashes alone."""
         names = sorted(set(clients) - {GLOBAL})
-        if self._people and names:
+        if self._state.people and names:
             remedy = "this ledger knows people by their hashes: use charge_people and person_spent"
             raise ParameterError("client", names[0], remedy)
 
@@ -676,12 +669,13 @@ class Ledger:
         personal = Total(epsilon=Fraction(self._most_units(), UNITS))
         if personal.epsilon == 0 or math.isinf(epsilon):
             return True
-        everyone = self._totals[GLOBAL].plus(added)
+        everyone = self._state.totals[GLOBAL].plus(added)
         total = everyone.plus(personal)
         return not total.infinite and total.epsilon <= Fraction(epsilon)
 
     def _with(self, sums: dict[str, Total], person: str) -> Total:
-        total = self._total(person)
+        """The charges to a person, with sums added that are not charged yet."""
+        total = self._state.total(person)
         for client in {GLOBAL, person} & sums.keys():
             total = total.plus(sums[client])
         return total
@@ -703,45 +697,21 @@ class Ledger:
     def _check_fixed(self, epsilon: float, delta: float) -> bool:
         """Whether this reservation fixes the filter's budget; raises when one was fixed otherwise."""
         budget = (epsilon, delta, self.slack)
-        if self._fixed is None:
-            if self.slack and self._charges:
+        if self._state.fixed is None:
+            if self.slack and self._state.charges:
                 remedy = (
                     "advanced composition needs a budget fixed before the first charge; "
                     "use slack=0 here"
                 )
                 raise ParameterError("slack", self.slack, remedy)
             return self.slack > 0
-        if self._fixed != budget:
+        if self._state.fixed != budget:
             remedy = (
-                f"epsilon, delta and slack were fixed at {self._fixed} before the first charge; "
+                f"epsilon, delta and slack were fixed at {self._state.fixed} before the first charge; "
                 "use those"
             )
             raise ParameterError("budget", budget, remedy)
         return False
-
-    def _same_bits(self, release: Charge) -> Entry | None:
-        """The earlier charge of the same identity, fingerprint and price, if there is one."""
-        if not release.fingerprint:
-            return None
-        for token in self._by_identity.get(release.identity, ()):
-            entry = self._charges[token]
-            same_bits = entry.release.fingerprint == release.fingerprint
-            same_price = entry.release.price == release.price
-            if same_bits and same_price and not entry.withdrawn:
-                return entry
-        return None
-
-    def _check_prices(self, releases: Iterable[Charge]) -> None:
-        """One identity, one price, among these and all that were charged."""
-        prices: dict[str, tuple[str, float, float]] = {}
-        for release in releases:
-            price = release.price
-            tokens = self._by_identity.get(release.identity)
-            if tokens:
-                price = self._charges[tokens[0]].release.price
-            if prices.setdefault(release.identity, price) != release.price:
-                remedy = "was charged before with another price or client; use another name"
-                raise ParameterError("identity", release.identity, remedy)
 
     def _charge_all(self, releases: list[Charge], append: Append) -> tuple[Entry, ...]:
         """One charge for each; same bits, also among these, are charged once."""
@@ -749,7 +719,7 @@ class Ledger:
         tokens: list[str] = []
         tokens_by_bits: dict[tuple[str, str], str] = {}
         for release in releases:
-            earlier = self._same_bits(release)
+            earlier = self._state.same_bits(release)
             if earlier is not None:
                 tokens.append(earlier.token)
                 continue
@@ -760,48 +730,4 @@ class Ledger:
                 lines.append(release.as_line(token))
             tokens.append(token)
         append(*lines)
-        return tuple(self._charges[token] for token in tokens)
-
-    def _take(self, line: JsonObject) -> None:
-        """Takes one line of the file, or one just appended to it."""
-        if "charge" in line:
-            self._take_charge(line)
-        elif "people" in line:
-            self._take_people(line)
-        elif "withdraw" in line:
-            self._take_withdrawal(line["withdraw"], str(line["reason"]))
-        else:
-            budget = (float(line["budget"]), line["delta"])
-            self._fixed = (*checked_budget(budget), checked_slack(line["slack"]))
-
-    def _take_withdrawal(self, token: str, reason: str) -> None:
-        if token in self._people:
-            self._people[token] = replace(self._people[token], withdrawn=reason)
-            return
-        entry = self._charges[token]
-        release = entry.release
-        self._charges[token] = replace(entry, withdrawn=reason)
-        self._totals[release.client].add(release, -1)
-
-    def _take_people(self, line: JsonObject) -> None:
-        token = str(line["people"])
-        field_names = set(PeopleLine.__dataclass_fields__) - {"token", "withdrawn"}
-        fields: JsonObject = {name: line[name] for name in field_names}
-        charged = PeopleLine(token=token, **fields)
-        is_token = re.fullmatch("[0-9a-f]{16}", token)
-        if token in self._people or not is_token:
-            raise ValueError("a charge is listed twice, or under no token")
-        self._people[token] = charged
-
-    def _take_charge(self, line: JsonObject) -> None:
-        fields: JsonObject = {name: line[name] for name in Charge.__dataclass_fields__}
-        if fields["epsilon"] == "inf":
-            fields["epsilon"] = math.inf
-        release = Charge(**fields)
-        token = str(line["charge"])
-        if token in self._charges:
-            raise ValueError("a charge is listed twice")
-        tokens = self._by_identity.setdefault(release.identity, [])
-        tokens.append(token)
-        self._charges[token] = Entry(release=release, attempt=len(tokens), token=token)
-        self._totals.setdefault(release.client, Total()).add(release)
+        return tuple(self._state.charges[token] for token in tokens)
