@@ -12,7 +12,8 @@ import pytest
 
 from laws.registry import judges
 from mezzotint import ParameterError, design, kernel
-from mezzotint.core.priors import UniformPrior, law_of
+from mezzotint.core.laws import law_of
+from mezzotint.core.priors import UniformPrior
 from mezzotint.design import optimum
 from mezzotint.design.floor_search import overhang
 from mezzotint.design.level_proofs import Proven, cut_at, prove

@@ -10,7 +10,8 @@ import pytest
 from scipy import stats
 
 from mezzotint import design
-from mezzotint.core.priors import UniformPrior, law_of
+from mezzotint.core.laws import law_of
+from mezzotint.core.priors import UniformPrior
 from mezzotint.core.search import descend
 from mezzotint.design.levels import Space, _starts
 

@@ -13,8 +13,9 @@ from scipy import stats
 
 from laws.registry import judges
 from mezzotint import Mechanism, design
+from mezzotint.core.laws import exact_law, law_of
 from mezzotint.core.loss import exp_below
-from mezzotint.core.priors import UniformPrior, as_prior, exact_law, law_of
+from mezzotint.core.priors import UniformPrior, as_prior
 from mezzotint.design.floor_search import FloorProblem, Optimum, best_floors, overhang
 from mezzotint.design.integer_windows import (
     end_misses,

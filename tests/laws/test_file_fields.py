@@ -56,6 +56,7 @@ KEYS = {
 FILE_USES = {
     "privacy/charges.py": "Charge",
     "privacy/ledger.py": "PeopleLine",
+    "privacy/ledger_state.py": "Charge, PeopleLine",
     "vectors/ranked_session.py": "Answer",
     "cli/train.py": "Standing",
     "training/trainer.py": "TrainingSettings",

@@ -31,14 +31,9 @@ from mezzotint.core.arguments import (
     check_range,
 )
 from mezzotint.core.errors import InfeasibleError, MezzotintError, ParameterError, as_array
+from mezzotint.core.laws import cell_means
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.priors import (
-    Prior,
-    SamplePrior,
-    UniformPrior,
-    as_prior,
-    cell_means,
-)
+from mezzotint.core.priors import Prior, SamplePrior, UniformPrior, as_prior
 from mezzotint.core.rounding import MARGIN, table
 from mezzotint.core.search import bracket
 from mezzotint.core.types import MAX_LEVELS, FloatArray

@@ -19,7 +19,7 @@ from typing import final
 import numpy as np
 
 from mezzotint.core.errors import MezzotintError
-from mezzotint.core.priors import Law
+from mezzotint.core.laws import Law
 from mezzotint.core.types import FloatArray
 from mezzotint.design.windows import (
     Value,

@@ -13,7 +13,7 @@ from typing import Literal, cast, final
 
 import numpy as np
 
-from mezzotint.core import priors
+from mezzotint.core import laws, priors
 from mezzotint.core.errors import SolverError
 from mezzotint.core.mechanism import Mechanism
 from mezzotint.core.priors import SamplePrior
@@ -76,7 +76,7 @@ def _reaching(
     if missing_reach(make_windows(units, floors, ratio)) <= REACH_TOLERANCE:
         return floors
     # Those of the best average error.
-    law = priors.law_of(priors.UniformPrior(), -1.0, 1.0)
+    law = laws.law_of(priors.UniformPrior(), -1.0, 1.0)
     average_problem = FloorProblem(
         levels=units,
         ratio=ratio,
@@ -119,11 +119,11 @@ class _PriorBound:
         self.loss = AVERAGES[problem.loss]
         self.units = units
         self.ratio = ratio_above(problem.epsilon)
-        self.prior, self.between = priors.condensed(problem.prior, self.lower, self.upper)
-        self.has_few_atoms = priors.has_few_atoms(self.prior)
+        self.prior, self.between = laws.condensed(problem.prior, self.lower, self.upper)
+        self.has_few_atoms = laws.has_few_atoms(self.prior)
 
     def floor_problem(self, spread: float) -> FloorProblem:
-        law = priors.law_of(self.prior, self.lower, self.upper, spread=spread)
+        law = laws.law_of(self.prior, self.lower, self.upper, spread=spread)
         return FloorProblem(
             levels=self.units,
             ratio=self.ratio,
@@ -137,13 +137,13 @@ class _PriorBound:
         windows = make_windows(self.units, optimum.floors, self.ratio, split=split)
         means = np.concatenate([[-1.0], windows.means, [1.0]])
         edges = np.unique(np.clip(means, -1.0, 1.0))
-        law = priors.exact_law(prior=self.prior, lower=self.lower, upper=self.upper, edges=edges)
+        law = laws.exact_law(prior=self.prior, lower=self.lower, upper=self.upper, edges=edges)
         value = average(windows, law, self.loss)
         if self.has_few_atoms:
             sample = cast(SamplePrior, self.prior)
-            atoms = priors.centred_atoms(sample, self.lower, self.upper)
+            atoms = laws.centred_atoms(sample, self.lower, self.upper)
             cuts = np.clip(windows.means, -1.0, 1.0)
-            shares = priors.split_atoms(*atoms, cuts, spread)
+            shares = laws.split_atoms(*atoms, cuts, spread)
             constant, cost = costs_of_atoms(
                 points=atoms[0], parts=shares, windows=windows, loss=self.loss
             )

@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 import numpy.typing as npt
 
-from mezzotint.core import priors
+from mezzotint.core import laws, priors
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import JsonObject, Progress
 from mezzotint.core.types import FloatArray
@@ -181,8 +181,8 @@ def cut_at(
     """
     lower = problem.lower
     upper = problem.upper
-    prior, between = priors.condensed(problem.prior, lower, upper)
-    spread_law = priors.law_of(prior, lower, upper, spread=_SPREAD)
+    prior, between = laws.condensed(problem.prior, lower, upper)
+    spread_law = laws.law_of(prior, lower, upper, spread=_SPREAD)
     floor_problem = FloorProblem(
         levels=levels,
         ratio=ratio,
@@ -201,14 +201,14 @@ def cut_at(
     roots = outer_levels[is_wide]
     wide_starts = window_means[:-1][is_wide]
     edges = np.append(wide_starts, 1.0)
-    if isinstance(prior, priors.SamplePrior) and priors.has_few_atoms(prior):
+    if isinstance(prior, priors.SamplePrior) and laws.has_few_atoms(prior):
         # Any split of the point masses gives a bound; that of the law does so with these
         # multipliers.
-        points, masses = priors.centred_atoms(prior, lower, upper)
-        shares = priors.split_atoms(points, masses, edges, _SPREAD)
+        points, masses = laws.centred_atoms(prior, lower, upper)
+        shares = laws.split_atoms(points, masses, edges, _SPREAD)
         moments = shares @ points[:, None] ** np.arange(3)
     else:
-        cell_law = priors.exact_law(prior, lower, upper, edges)
+        cell_law = laws.exact_law(prior, lower, upper, edges)
         moments = np.diff(cell_law.integrals(edges), axis=0)
     moments[0, 2] += between / (problem.width / 2) ** 2
     cut = Cut(

@@ -27,7 +27,8 @@ from scipy.linalg import block_diag
 
 from mezzotint.core.arguments import check_finite
 from mezzotint.core.errors import InfeasibleError, ParameterError, SolverError, outside
-from mezzotint.core.priors import Law, SamplePrior, UniformPrior, cell_means, law_of
+from mezzotint.core.laws import Law, cell_means, law_of
+from mezzotint.core.priors import SamplePrior, UniformPrior
 from mezzotint.core.search import Objective, bracket, descend
 from mezzotint.core.types import TOTAL, FloatArray
 from mezzotint.design.floor_search import overhang

@@ -18,7 +18,7 @@ from typing import final
 import numpy as np
 from scipy import optimize
 
-from mezzotint.core.priors import Law
+from mezzotint.core.laws import Law
 from mezzotint.core.types import FloatArray, Floats, IndexArray
 
 
