@@ -29,6 +29,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import torch
+from torch import Tensor
 
 if TYPE_CHECKING:
     # `gpu.Tables`: that file imports this one.
@@ -39,10 +40,25 @@ if TYPE_CHECKING:
     constexpr: TypeAlias = Any
     tensor: TypeAlias = Any
     as_constant: Any = ...
+    float32: Any = ...
+    float64: Any = ...
+    int32: Any = ...
+    int64: Any = ...
+    uint32: Any = ...
+    uint64: Any = ...
 else:
     import triton
     import triton.language as tl
-    from triton.language import constexpr, tensor
+    from triton.language import (
+        constexpr,
+        float32,
+        float64,
+        int32,
+        int64,
+        tensor,
+        uint32,
+        uint64,
+    )
 
     as_constant = constexpr
 
@@ -75,8 +91,16 @@ OPTIONS: dict[str, Any] = {"enable_fp_fusion": False, "num_warps": 1}
 
 
 @triton.jit
+def _bits_of(numbers: tensor) -> tensor:
+    """The bits of numbers of 32 bits, as uint32."""
+    return numbers.to(uint32, bitcast=True)
+
+
+@triton.jit
 def _rotate(x: tensor, count: constexpr) -> tensor:
-    return (x << count) | (x >> (32 - count))
+    upper = x << count
+    lower = x >> (32 - count)
+    return upper | lower
 
 
 @triton.jit
@@ -97,13 +121,17 @@ def _round(state: tensor, shift: constexpr) -> tensor:
     """A round over the columns of the state's 4 rows of 4 words (shift 0), or its diagonals (1)."""
     quarters = ()
     for i in tl.static_range(4):
-        a, b = state[i], state[4 + (i + shift) % 4]
-        c, d = state[8 + (i + 2 * shift) % 4], state[12 + (i + 3 * shift) % 4]
-        quarters = quarters + (_quarter(a, b, c, d),)  # noqa: RUF005 (Triton knows no stars)
+        a = state[i]
+        b = state[4 + (i + shift) % 4]
+        c = state[8 + (i + 2 * shift) % 4]
+        d = state[12 + (i + 3 * shift) % 4]
+        quarter = _quarter(a, b, c, d)
+        quarters = quarters + (quarter,)  # noqa: RUF005 (Triton knows no stars)
     words = ()
     for row in tl.static_range(4):
         for i in tl.static_range(4):
-            words = words + (quarters[(i - row * shift) % 4][row],)  # noqa: RUF005
+            quarter = quarters[(i - row * shift) % 4]
+            words = words + (quarter[row],)  # noqa: RUF005
     return words
 
 
@@ -111,7 +139,8 @@ def _round(state: tensor, shift: constexpr) -> tensor:
 def _load(numbers: tensor, first: constexpr, stop: constexpr) -> tensor:
     loaded = ()
     for index in tl.static_range(first, stop):
-        loaded = loaded + (tl.load(numbers + index),)  # noqa: RUF005
+        number = tl.load(numbers + index)
+        loaded = loaded + (number,)  # noqa: RUF005
     return loaded
 
 
@@ -120,7 +149,7 @@ def _load_bits(numbers: tensor, first: constexpr, stop: constexpr) -> tensor:
     """The bits of numbers of 32 bits, as uint32."""
     words = ()
     for index in tl.static_range(first, stop):
-        word = tl.load(numbers + index).to(tl.uint32, bitcast=True)
+        word = _bits_of(tl.load(numbers + index))
         words = words + (word,)  # noqa: RUF005
     return words
 
@@ -136,11 +165,12 @@ def _words(
     """The 16 words, (lanes,) uint32 each, of the ChaCha blocks of these numbers: (lanes,) uint32,
     their low and high half (RFC 8439, 2.3).
     """
-    zero = tl.zeros([LANES], tl.uint32)
+    zero = tl.zeros([LANES], uint32)
     # "expand 32-byte k"
     initial = (zero + 0x61707865, zero + 0x3320646E, zero + 0x79622D32, zero + 0x6B206574)
     for index in tl.static_range(8):
-        initial = initial + (zero + key_words[index],)  # noqa: RUF005
+        key_word = zero + key_words[index]
+        initial = initial + (key_word,)  # noqa: RUF005
     initial = initial + (low, zero + high, zero + nonce, zero)  # noqa: RUF005
     # The first stands alone: most of its first half is the same for every block.
     state = _round(_round(initial, 0), 1)
@@ -148,7 +178,8 @@ def _words(
         state = _round(_round(state, 0), 1)
     words = ()
     for index in tl.static_range(16):
-        words = words + (state[index] + initial[index],)  # noqa: RUF005
+        word = state[index] + initial[index]
+        words = words + (word,)  # noqa: RUF005
     return words
 
 
@@ -169,8 +200,11 @@ def _clip(inputs: tensor, bounds: tensor, exact_ends: constexpr) -> tensor:
     """
     least, greatest, lower, upper, _scale = bounds
     if exact_ends:
-        return tl.minimum(tl.maximum(inputs, least), greatest).to(tl.float64)
-    value = tl.where(inputs >= least, inputs.to(tl.float64), lower)
+        raised = tl.maximum(inputs, least)
+        clipped = tl.minimum(raised, greatest)
+        return clipped.to(float64)
+    is_inside = inputs >= least
+    value = tl.where(is_inside, inputs.to(float64), lower)
     return tl.where(inputs > greatest, upper, value)
 
 
@@ -190,42 +224,49 @@ def _locate(
     numbers, first, knots, slopes = tables
     if search == "uniform":
         position = (value - lower) * scale
-        fixed_point = position.to(tl.int64)
-        segment = (fixed_point >> 32).to(tl.int32)
+        fixed_point = position.to(int64)
+        segment = (fixed_point >> 32).to(int32)
         if rounded:
             # Not carried into the next segment: there may be a jump between.
-            twice = (position * 2.0).to(tl.int64)
+            twice = (position * 2.0).to(int64)
             threshold = ((twice & 0x1FFFFFFFF) + 1) >> 1
         else:
-            threshold = fixed_point.to(tl.uint32)
+            threshold = fixed_point.to(uint32)
     elif search == "bucketed":
         half = tl.load(numbers + 3)
         whole_and_half = tl.load(numbers + 4)
-        bucket = ((value - lower) * scale).to(tl.int32)
+        bucket_position = (value - lower) * scale
+        bucket = bucket_position.to(int32)
         knot = tl.load(knots + bucket)
         is_right = value >= knot
-        segment = tl.load(first + bucket) + is_right.to(tl.int32)
+        segment = tl.load(first + bucket)
+        segment += is_right.to(int32)
         segment_slope = tl.load(slopes + segment)
-        position = (value - knot) * segment_slope + tl.where(is_right, half, whole_and_half)
-        threshold = position.to(tl.int64)
+        distance = (value - knot) * segment_slope
+        position = distance + tl.where(is_right, half, whole_and_half)
+        threshold = position.to(int64)
     else:
         half = tl.load(numbers + 3)
-        segment = tl.zeros(value.shape, tl.int32)
+        segment = tl.zeros(value.shape, int32)
         for step in tl.static_range(steps):
             further = segment + (1 << (steps - 1 - step))
-            segment = tl.where(value >= tl.load(knots + further), further, segment)
+            further_knot = tl.load(knots + further)
+            segment = tl.where(value >= further_knot, further, segment)
         distance = value - tl.load(knots + segment)
-        position = distance * tl.load(slopes + segment) + half
-        threshold = position.to(tl.int64)
+        segment_slope = tl.load(slopes + segment)
+        position = distance * segment_slope + half
+        threshold = position.to(int64)
     return segment, threshold
 
 
 @triton.jit
 def _entry(cells: tensor, segment: tensor, right: tensor, cell: tensor, bits: constexpr) -> tensor:
     """The alias cell (uint32) of a segment's left or right row."""
-    left_start = (segment << (bits + 1)).to(tl.uint32)
-    row_start = left_start | tl.where(right, 1 << bits, 0).to(tl.uint32)
-    return tl.load(cells + (row_start | cell)).to(tl.uint32, bitcast=True)
+    left_start = segment << (bits + 1)
+    to_right = tl.where(right, 1 << bits, 0)
+    row_start = left_start.to(uint32) | to_right.to(uint32)
+    pointers = cells + (row_start | cell)
+    return _bits_of(tl.load(pointers))
 
 
 @triton.jit
@@ -245,17 +286,23 @@ def _leading_level(
     those before (`nearest`), come to a threshold.
     """
     level_mask: constexpr = (1 << bits) - 1
-    unit_bits: constexpr = 32 - bits - (32 - bits) // 2
+    high_bits: constexpr = (32 - bits) // 2
+    unit_bits: constexpr = 32 - bits - high_bits
     value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, False)
-    high_half = (~(leading << unit_bits)).to(threshold.dtype)
+    inverted = leading << unit_bits
+    high_half = (~inverted).to(threshold.dtype)
     row_distance = high_half ^ threshold
-    if threshold.dtype != tl.uint32:
+    if threshold.dtype != uint32:
         # A threshold of 2^32 lies beyond every word.
-        row_distance = tl.minimum(row_distance, 0xFFFFFFFF).to(tl.uint32)
-    entry = _entry(cells, segment, high_half < threshold, leading & level_mask, bits)
+        row_distance = tl.minimum(row_distance, 0xFFFFFFFF)
+        row_distance = row_distance.to(uint32)
+    picks_right = high_half < threshold
+    cell = leading & level_mask
+    entry = _entry(cells, segment, picks_right, cell, bits)
     level_distance = leading ^ entry
-    nearest = tl.minimum(nearest, tl.minimum(row_distance, level_distance))
+    distance = tl.minimum(row_distance, level_distance)
+    nearest = tl.minimum(nearest, distance)
     return tl.minimum(leading, entry), nearest
 
 
@@ -267,11 +314,13 @@ def _share(inputs: tensor, slope: tensor, intercept: tensor, ptx: constexpr) -> 
             "fma.rn.sat.f32 $0, $1, $2, $3;",
             "=f,f,f,f",
             [inputs, slope, intercept],
-            dtype=tl.float32,
+            dtype=float32,
             is_pure=True,
             pack=1,
         )
-    return tl.minimum(tl.maximum(inputs * slope + intercept, 0.0), 1.0)
+    share = inputs * slope + intercept
+    share = tl.maximum(share, 0.0)
+    return tl.minimum(share, 1.0)
 
 
 @triton.jit
@@ -282,15 +331,17 @@ def _entries(cells: tensor, index: tensor, entry_size: tensor, ptx: constexpr) -
             "mul.wide.u32 $0, $1, $2;",
             "=l,r,r",
             [index, entry_size],
-            dtype=tl.int64,
+            dtype=int64,
             is_pure=True,
             pack=1,
         )
-        first_byte = cells.to(tl.pointer_type(tl.int8))
-        pointer = (first_byte + offset).to(cells.dtype)
+        bytes_of_cells = tl.pointer_type(tl.int8)
+        first_byte = cells.to(bytes_of_cells)
+        entry_byte = first_byte + offset
+        pointer = entry_byte.to(cells.dtype)
     else:
         pointer = cells + index
-    return tl.load(pointer).to(tl.uint32, bitcast=True)
+    return _bits_of(tl.load(pointer))
 
 
 @triton.jit
@@ -310,16 +361,19 @@ def _even_level(
     fraction_mask: constexpr = ((1 << high_bits) - 1) << bits
     slope, intercept, stretch, row_scale, row_start, room, edge, weight, entry_size = line
     # The number of the row is rounded at random: what the high half's bits carry into it.
-    fraction = ((leading & fraction_mask) | room).to(tl.float32, bitcast=True)
+    fraction_bits = (leading & fraction_mask) | room
+    fraction = fraction_bits.to(float32, bitcast=True)
     share = _share(inputs, slope, intercept, ptx)
     position = tl.fma(share, stretch, fraction)
-    row = tl.fma(position, row_scale, row_start).to(tl.uint32, bitcast=True)
-    index = (row & row_mask) | (leading & level_mask)
+    row = _bits_of(tl.fma(position, row_scale, row_start))
+    cell = leading & level_mask
+    index = (row & row_mask) | cell
     entry = _entries(cells, index, entry_size, ptx)
     # edge - (position << (32 - r - b)): small from the margin above a row's start down to the
     # margin and the bits that do not lead, before it.
-    from_edge = position.to(tl.uint32, bitcast=True) * weight + edge
-    nearest = tl.minimum(tl.minimum(nearest, entry - leading), from_edge)
+    from_edge = _bits_of(position) * weight + edge
+    nearest = tl.minimum(nearest, entry - leading)
+    nearest = tl.minimum(nearest, from_edge)
     return tl.minimum(leading, entry), nearest
 
 
@@ -340,23 +394,28 @@ def _whole_level(
     high_bits: constexpr = (32 - bits) // 2
     unit_bits: constexpr = 32 - bits - high_bits
     level_mask: constexpr = (1 << bits) - 1
+    unit_mask: constexpr = (1 << high_bits) - 1
     value = _clip(inputs, bounds, exact_ends)
     segment, threshold = _locate(value, bounds, tables, search, steps, True)
     trailing_bits = 32 - high_bits
     leading_part = leading << unit_bits >> trailing_bits << trailing_bits
-    high_half = ~(leading_part | (trailing >> high_bits))
+    trailing_part = trailing >> high_bits
+    high_half = ~(leading_part | trailing_part)
     cell = leading & level_mask
     unit_start = leading >> (32 - unit_bits) << high_bits
-    unit = unit_start | (trailing & ((1 << high_bits) - 1))
-    picks_right = high_half.to(tl.int64) < threshold
+    unit = unit_start | (trailing & unit_mask)
+    picks_right = high_half.to(int64) < threshold
     entry = _entry(cells, segment, picks_right, cell, bits)
-    return tl.where(unit < (entry >> bits), cell, entry & level_mask)
+    cell_threshold = entry >> bits
+    other_level = entry & level_mask
+    return tl.where(unit < cell_threshold, cell, other_level)
 
 
 @triton.jit
 def _load_four(pointers: tensor) -> tensor:
     """Four neighbours, (lanes,) each, of (lanes, 4)."""
-    pairs = tl.reshape(tl.load(pointers), [LANES, 2, 2])
+    neighbours = tl.load(pointers)
+    pairs = tl.reshape(neighbours, [LANES, 2, 2])
     even, odd = tl.split(pairs)
     first, third = tl.split(even)
     second, fourth = tl.split(odd)
@@ -366,7 +425,9 @@ def _load_four(pointers: tensor) -> tensor:
 @triton.jit
 def _load_block(tile: tensor, lanes: tensor) -> tensor:
     """The 16 inputs, (lanes,) each, of every lane of a tile: four times four neighbours."""
-    pointers = tile + (lanes[:, None] * 4 + tl.arange(0, 4)[None, :])
+    lane_starts = lanes[:, None] * 4
+    neighbours = tl.arange(0, 4)
+    pointers = tile + (lane_starts + neighbours[None, :])
     first_groups = _load_four(pointers) + _load_four(pointers + 128)
     last_groups = _load_four(pointers + 256) + _load_four(pointers + 384)
     return first_groups + last_groups
@@ -375,9 +436,11 @@ def _load_block(tile: tensor, lanes: tensor) -> tensor:
 @triton.jit
 def _nan_counts(inputs: tensor) -> tensor:
     """How many of the 16 inputs of every lane are NaN."""
-    nans = tl.zeros([LANES], tl.int32)
+    nans = tl.zeros([LANES], int32)
     for element in tl.static_range(16):
-        nans += (inputs[element] != inputs[element]).to(tl.int32)
+        value = inputs[element]
+        is_nan = value != value
+        nans += is_nan.to(int32)
     return nans
 
 
@@ -386,22 +449,26 @@ def _store_four(pointers: tensor, levels: tensor, bits: constexpr) -> None:
     """Stores four neighbours, the levels that these numbers, (lanes,) uint32 each, end in."""
     first, second, third, fourth = levels
     level_mask: constexpr = (1 << bits) - 1
-    if pointers.dtype.element_ty == tl.uint8:
+    pair_mask: constexpr = level_mask * 0x101
+    word_mask: constexpr = level_mask * 0x01010101
+    code_type = pointers.dtype.element_ty
+    if code_type == tl.uint8:
         # In one register: what stands before a level gives way to its neighbour.
         early_pair = (first & level_mask) | (second << 8)
         late_pair = (third & level_mask) | (fourth << 8)
-        packed = (early_pair & (level_mask * 0x101)) | (late_pair << 16)
-        words = pointers.to(tl.pointer_type(tl.uint32))
-        tl.store(words, packed & (level_mask * 0x01010101))
+        packed = (early_pair & pair_mask) | (late_pair << 16)
+        words = pointers.to(tl.pointer_type(uint32))
+        tl.store(words, packed & word_mask)
     else:
         for position in tl.static_range(4):
             level = levels[position] & level_mask
-            tl.store(pointers + position, level.to(pointers.dtype.element_ty))
+            tl.store(pointers + position, level.to(code_type))
 
 
 @triton.jit
 def _add(counts: tensor, index: constexpr, by_lane: tensor) -> None:
-    total = tl.sum(by_lane.to(tl.int64), axis=0)
+    by_lane = by_lane.to(int64)
+    total = tl.sum(by_lane, axis=0)
     tl.atomic_add(counts + index, total)
 
 
@@ -427,7 +494,8 @@ def _draw_kernel(
     """Draws what the leading bits settle in `tiles` whole tiles from `first_tile` on, and notes the
     other blocks, numbered from there: how many in `counts[slot]`.
     """
-    bounds = _load(ends, 0, 2) + _load(numbers, 0, 3)
+    least, greatest = _load(ends, 0, 2)
+    bounds = (least, greatest) + _load(numbers, 0, 3)  # noqa: RUF005
     tables = (numbers, first, knots, slope)
     coefficients = _load(line, 0, 5) + _load_bits(line, 5, 9)
     open_below = _open_below(coefficients[6], bits)
@@ -435,44 +503,47 @@ def _draw_kernel(
     row_cells -= 0x4B000000 + (1 << bits)
     key_words = _load_bits(key, 0, 8)
     # A span starts at a multiple of 2^18 tiles: no sum of block numbers carries within it.
-    span_start = first_tile.to(tl.int64)
+    span_start = first_tile.to(int64)
     first_block = span_start * LANES
-    block_low = first_block.to(tl.uint32)
-    block_high = (first_block >> 32).to(tl.uint32)
+    block_low = first_block.to(uint32)
+    block_high = (first_block >> 32).to(uint32)
     lanes = tl.arange(0, LANES)
-    below = tl.zeros([LANES], tl.float32)
+    below = tl.zeros([LANES], float32)
     above = below
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+    program_count = tl.num_programs(0)
+    for tile in range(tl.program_id(0), tiles, program_count):
         tile_start = (span_start + tile) * TILE
         # Read before words are made: memory is far.
         inputs = _load_block(x + tile_start, lanes)
         targets = codes + tile_start + lanes * 4
         block = lanes + tile * LANES
-        leading = _words(key_words, block_low + block.to(tl.uint32), block_high, 0, double_rounds)
-        nearest = tl.full([LANES], 0xFFFFFFFF, tl.uint32)
+        low = block_low + block.to(uint32)
+        leading = _words(key_words, low, block_high, 0, double_rounds)
+        nearest = tl.full([LANES], 0xFFFFFFFF, uint32)
         mixture = tl.zeros([LANES], x.dtype.element_ty)
         for group in tl.static_range(4):
             levels = ()
             for element in tl.static_range(4 * group, 4 * group + 4):
                 value = inputs[element]
-                below += tl.where(value < bounds[0], 1.0, 0.0)
-                above += tl.where(value > bounds[1], 1.0, 0.0)
+                word = leading[element]
+                below += tl.where(value < least, 1.0, 0.0)
+                above += tl.where(value > greatest, 1.0, 0.0)
                 mixture += value
                 if on_line:
                     level, nearest = _even_level(
-                        value, leading[element], nearest, coefficients, row_cells, bits, ptx
+                        value, word, nearest, coefficients, row_cells, bits, ptx
                     )
                 else:
                     level, nearest = _leading_level(
-                        value, leading[element], nearest, bounds, tables, cells,
-                        search, steps, bits, exact_ends,
-                    )  # fmt: skip
+                        value, word, nearest, bounds, tables, cells, search, steps, bits, exact_ends
+                    )
                 levels = levels + (level,)  # noqa: RUF005
             _store_four(targets + group * 128, levels, bits)
         is_open = nearest < open_below
         # A sum with a NaN is one (one with both infinities too).
-        is_unusual = is_open | (mixture != mixture)
-        if tl.max(is_unusual.to(tl.int32), axis=0) > 0:
+        has_nan = mixture != mixture
+        is_unusual = (is_open | has_nan).to(int32)
+        if tl.max(is_unusual, axis=0) > 0:
             _add(counts, 2, _nan_counts(inputs))
             position = tl.atomic_add(counts + slot + lanes * 0, 1, mask=is_open)
             tl.store(open_blocks + position, block, mask=is_open)
@@ -491,24 +562,29 @@ def _settle_kernel(
     """Draws the blocks that `_draw_kernel` noted, and `last_blocks` after its tiles, of `size`
     elements in all, from whole words.
     """
-    bounds = _load(ends, 0, 2) + _load(numbers, 0, 3)
+    least, greatest = _load(ends, 0, 2)
+    bounds = (least, greatest) + _load(numbers, 0, 3)  # noqa: RUF005
     tables = (numbers, first, knots, slope)
     key_words = _load_bits(key, 0, 8)
-    span_start = first_tile.to(tl.int64)
+    span_start = first_tile.to(int64)
     lanes = tl.arange(0, LANES)
-    noted_count = tl.load(counts + slot).to(tl.int32)
-    below = tl.zeros([LANES], tl.int32)
+    noted_count = tl.load(counts + slot)
+    noted_count = noted_count.to(int32)
+    below = tl.zeros([LANES], int32)
     above = below
     nans = below
     block_count = noted_count + last_blocks
-    for start in range(tl.program_id(0) * LANES, block_count, tl.num_programs(0) * LANES):
+    first_start = tl.program_id(0) * LANES
+    stride = tl.num_programs(0) * LANES
+    for start in range(first_start, block_count, stride):
         position = lanes + start
         is_noted = position < noted_count
         noted_block = tl.load(open_blocks + position, mask=is_noted, other=0)
         last_block = tiles * LANES + position - noted_count
-        block = tl.where(is_noted, noted_block, last_block) + span_start * LANES
-        block_low = block.to(tl.uint32)
-        block_high = (block >> 32).to(tl.uint32)
+        span_block = tl.where(is_noted, noted_block, last_block)
+        block = span_block + span_start * LANES
+        block_low = block.to(uint32)
+        block_high = (block >> 32).to(uint32)
         leading = _words(key_words, block_low, block_high, 0, double_rounds)
         trailing = _words(key_words, block_low, block_high, 1, double_rounds)
         first_element = block // LANES * TILE + block % LANES * 4
@@ -524,13 +600,26 @@ def _settle_kernel(
             is_present = (position < block_count) & (element < size)
             value = _choose(inputs, number)
             is_counted = is_present & (position >= noted_count)
-            below += (is_counted & (value < bounds[0])).to(tl.int32)
-            above += (is_counted & (value > bounds[1])).to(tl.int32)
-            nans += (is_counted & (value != value)).to(tl.int32)
+            is_below = is_counted & (value < least)
+            below += is_below.to(int32)
+            is_above = is_counted & (value > greatest)
+            above += is_above.to(int32)
+            is_nan = is_counted & (value != value)
+            nans += is_nan.to(int32)
+            first_word = _choose(leading, number)
+            second_word = _choose(trailing, number)
             level = _whole_level(
-                value, _choose(leading, number), _choose(trailing, number), bounds, tables, cells,
-                search, steps, bits, exact_ends,
-            )  # fmt: skip
+                value,
+                first_word,
+                second_word,
+                bounds,
+                tables,
+                cells,
+                search,
+                steps,
+                bits,
+                exact_ends,
+            )
             tl.store(codes + element, level.to(codes.dtype.element_ty), mask=is_present)
     _add(counts, 0, below)
     _add(counts, 1, above)
@@ -548,23 +637,29 @@ def _start(count: int, arguments: tuple[object, ...], constants: tuple[object, .
     it looks at is in the key here: other tensors are whole and of one type each, and integers are
     below 2^31.
     """
-    x, key, codes, *_ = cast("tuple[torch.Tensor, ...]", arguments)
-    is_aligned = x.data_ptr() % ALIGNMENT == 0 and codes.data_ptr() % ALIGNMENT == 0
+    x, key, codes, *_ = cast("tuple[Tensor, ...]", arguments)
+    is_aligned = _is_aligned(x) and _is_aligned(codes)
     description = (key.device, x.dtype, codes.dtype, is_aligned, *constants)
     compiled = _compiled.get(description)
     if compiled is None:  # so it stays where Triton interprets
-        _compiled[description] = _draw_kernel[(count,)](*arguments, *constants, **OPTIONS)
+        kernel = _draw_kernel[(count,)]
+        _compiled[description] = kernel(*arguments, *constants, **OPTIONS)
     else:
-        compiled[(count, 1, 1)](*arguments, *constants)
+        kernel = compiled[(count, 1, 1)]
+        kernel(*arguments, *constants)
+
+
+def _is_aligned(numbers: Tensor) -> bool:
+    return numbers.data_ptr() % ALIGNMENT == 0
 
 
 def draw(
     tables: Tables,
-    x: torch.Tensor,
-    key: torch.Tensor,
-    codes: torch.Tensor,
+    x: Tensor,
+    key: Tensor,
+    codes: Tensor,
     double_rounds: int = DRAW_DOUBLE_ROUNDS,
-) -> torch.Tensor:
+) -> Tensor:
     """As `gpu.draw_plainly`, in two kernels. All but x begins where the allocator puts tensors."""
     size = x.numel()
     whole_tiles: int = size // TILE.value
@@ -602,9 +697,8 @@ def draw(
                     (*constants, tables.on_line, has_ptx, double_rounds),
                 )
             numbers = (first_tile, full_tiles, last_blocks, size, slot)
-            _settle_kernel[(settling_programs,)](
-                *common, *numbers, *constants, double_rounds, **OPTIONS
-            )
+            settle = _settle_kernel[(settling_programs,)]
+            settle(*common, *numbers, *constants, double_rounds, **OPTIONS)
     return counts[:3]
 
 
@@ -616,26 +710,28 @@ def _words_kernel(
     count: tensor,
     double_rounds: constexpr,
 ) -> None:
-    program_start = tl.program_id(0).to(tl.int64) * LANES
-    block_number = program_start + tl.arange(0, LANES)
+    program = tl.program_id(0).to(int64)
+    block_number = program * LANES + tl.arange(0, LANES)
     block = first + block_number
-    block_low = block.to(tl.uint32)
-    block_high = (block >> 32).to(tl.uint32)
-    halves = _words(_load_bits(key, 0, 8), block_low, block_high, 0, double_rounds)
+    block_low = block.to(uint32)
+    block_high = (block >> 32).to(uint32)
+    key_words = _load_bits(key, 0, 8)
+    halves = _words(key_words, block_low, block_high, 0, double_rounds)
     for position in tl.static_range(8):
-        low_half = halves[2 * position].to(tl.uint64)
-        high_half = halves[2 * position + 1].to(tl.uint64)
-        word = low_half | (high_half << 32)
+        low_half = halves[2 * position]
+        high_half = halves[2 * position + 1]
+        word = low_half.to(uint64) | (high_half.to(uint64) << 32)
+        word = word.to(int64, bitcast=True)
         index = block_number * 8 + position
-        tl.store(words + index, word.to(tl.int64, bitcast=True), mask=index < count)
+        tl.store(words + index, word, mask=index < count)
 
 
-def draw_words(key: torch.Tensor, first: int, count: int) -> torch.Tensor:
+def draw_words(key: Tensor, first: int, count: int) -> Tensor:
     """As `gpu.draw_words`, in one kernel."""
     words = torch.empty(count, dtype=torch.int64, device=key.device)
     if count > 0:
+        program_count = triton.cdiv(count, 8 * LANES.value)
         with torch.cuda.device_of(key):
-            _words_kernel[(triton.cdiv(count, 8 * LANES.value),)](
-                key, words, first, count, double_rounds=DOUBLE_ROUNDS, **OPTIONS
-            )
+            fill = _words_kernel[(program_count,)]
+            fill(key, words, first, count, double_rounds=DOUBLE_ROUNDS, **OPTIONS)
     return words

@@ -4,16 +4,17 @@ keystream there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache, wraps
 from importlib.util import find_spec
+from math import ceil
 from typing import Any, Literal, ParamSpec, TypeVar, cast, final
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kernels import (
@@ -27,10 +28,12 @@ from mezzotint.core.kernels import (
 from mezzotint.core.table import Table
 from mezzotint.core.types import ClipCounts, NumberArray
 
+FloatType = np.dtype[np.floating]
+
 _torch = cast(Any, torch)
 
 
-def to_device(array: NumberArray, device: torch.device) -> torch.Tensor:
+def to_device(array: NumberArray, device: torch.device) -> Tensor:
     """A copy of `array` on `device`; torch has no read-only tensors.
 
     It is queued, not waited for: memory that is not pinned has been read when this returns.
@@ -39,7 +42,7 @@ def to_device(array: NumberArray, device: torch.device) -> torch.Tensor:
     return tensor.to(device, non_blocking=True)
 
 
-def to_integers(x: torch.Tensor) -> tuple[int, ...]:
+def to_integers(x: Tensor) -> tuple[int, ...]:
     """The elements of a 1-D integer tensor. Waits for the device."""
     values: list[int] = cast(Any, x).tolist()
     return tuple(values)
@@ -70,31 +73,32 @@ class Tables:
     """
 
     search: Literal["uniform", "bucketed", "searched"]
-    ends: torch.Tensor
+    ends: Tensor
     exact_ends: bool
-    numbers: torch.Tensor
+    numbers: Tensor
     steps: int
-    first: torch.Tensor
-    knots: torch.Tensor
-    slope: torch.Tensor
-    cells: torch.Tensor
+    first: Tensor
+    knots: Tensor
+    slope: Tensor
+    cells: Tensor
     bits: int
     code_type: torch.dtype
     on_line: bool
-    line: torch.Tensor
-    row_cells: torch.Tensor
+    line: Tensor
+    row_cells: Tensor
 
 
-def _ends_of_type(lower: float, upper: float, dtype: np.dtype[np.floating]) -> NumberArray:
+def _ends_of_type(lower: float, upper: float, dtype: FloatType) -> NumberArray:
     """(2,) of `dtype`: the least number from `lower` on, and the largest up to `upper`."""
     infinity = dtype.type(np.inf)
-    ends = np.array([lower, upper]).astype(dtype)
+    first = dtype.type(lower)
+    last = dtype.type(upper)
     # numpy would round a Python number to `dtype` before it compares.
-    if float(ends[0]) < lower:
-        ends[0] = np.nextafter(ends[0], infinity)
-    if float(ends[1]) > upper:
-        ends[1] = np.nextafter(ends[1], -infinity)
-    return ends
+    if float(first) < lower:
+        first = np.nextafter(first, infinity)
+    if float(last) > upper:
+        last = np.nextafter(last, -infinity)
+    return np.array([first, last], dtype=dtype)
 
 
 _WHOLE = 0xFFFFFFFF
@@ -144,30 +148,38 @@ HALF_DIGIT = Fraction(1, 2**24)
 """The most by which rounding to float32 moves a number, as a part of it."""
 
 
+Rounded = tuple[np.float32, Fraction]
+"""A number as float32, and exactly."""
+
+
 def _error_of_places(
     mechanism: Table,
-    slope: tuple[np.float32, Fraction],
-    intercept: tuple[np.float32, Fraction],
+    slope: Rounded,
+    intercept: Rounded,
     points: int,
 ) -> Fraction:
     """By how many points an input's position on a `Line` is off at most, against that of the
     kernels in float64.
 
     Arguments:
-        slope, intercept: as float32, and exactly.
+        slope, intercept: of the `Line`.
         points: of the whole range.
     """
     farthest = max(abs(mechanism.lower), abs(mechanism.upper))
     largest_input = Fraction(farthest)
-    used_slope = Fraction(float(slope[0]))
-    used_intercept = Fraction(float(intercept[0]))
-    slope_error = abs(used_slope - slope[1])
-    intercept_error = abs(used_intercept - intercept[1])
+    float_slope, exact_slope = slope
+    float_intercept, exact_intercept = intercept
+    used_slope = Fraction(float(float_slope))
+    used_intercept = Fraction(float(float_intercept))
+    slope_error = abs(used_slope - exact_slope)
+    intercept_error = abs(used_intercept - exact_intercept)
     share_error = largest_input * slope_error + intercept_error
     # A device may round the product as well as the sum. (What is above 1 is cut.)
     share_error += HALF_DIGIT * (largest_input * used_slope + 1)
     is_power_of_two = points & (points - 1) == 0
-    product_error = 0 if is_power_of_two else points * HALF_DIGIT
+    product_error = points * HALF_DIGIT
+    if is_power_of_two:
+        product_error = 0
     # The place is rounded to a whole point; in float64 positions are good to 2 units of 2^-32.
     rounding_error = Fraction(1, 2) + Fraction(2 * points, 2**32)
     return points * share_error + product_error + rounding_error
@@ -178,20 +190,23 @@ def _leading_cells(
     bits: int,
 ) -> NumberArray:
     """The entries of a `Line`."""
-    row_pairs = flat_cells.reshape(-1, 2, 1 << bits)
+    level_count = 1 << bits
+    row_pairs = flat_cells.reshape(-1, 2, level_count)
     left_rows = row_pairs[:, 0]
-    row_cells = left_rows.reshape(-1).astype(np.int64)
-    alias = row_cells & ((1 << bits) - 1)
+    row_cells = left_rows.ravel().astype(np.int64)
+    alias = row_cells & (level_count - 1)
     trailing_bits = high_bits(bits)
-    thresholds = -(-(row_cells >> bits) >> trailing_bits)  # rounded up
+    whole_thresholds = row_cells >> bits
+    thresholds = -(-whole_thresholds >> trailing_bits)  # rounded up
     unit_bits = 32 - bits - trailing_bits
     entries = (thresholds << (32 - unit_bits)) | alias
     # 2^32 has no room, and a word that is as great as this is left open.
-    entries = np.where(thresholds == 1 << unit_bits, _WHOLE, entries)
+    is_largest = thresholds == 1 << unit_bits
+    entries = np.where(is_largest, _WHOLE, entries)
     return entries.astype(np.uint32)
 
 
-def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> Line | None:
+def _line_of(mechanism: Table, lookup: Lookup, dtype: FloatType) -> Line | None:
     """None where float32 does not tell rows apart closely enough, or the rows are not alone at
     their knots.
     """
@@ -201,7 +216,8 @@ def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> 
     if lookup.kernel is not draw_uniform or dtype != np.float32 or bits > 8:
         return None
     row_points = (segment_count + 1) << fraction_bits
-    has_jumps = (np.diff(mechanism.knots) == 0).any()
+    spacings = np.diff(mechanism.knots)
+    has_jumps = not spacings.all()
     if has_jumps or row_points > ROOM:
         return None
     lower = Fraction(mechanism.lower)
@@ -212,26 +228,30 @@ def _line_of(mechanism: Table, lookup: Lookup, dtype: np.dtype[np.floating]) -> 
     if not (0 < slope < np.inf and np.isfinite(intercept)):
         return None
     points = segment_count << fraction_bits
-    error = _error_of_places(mechanism, (slope, exact_slope), (intercept, exact_intercept), points)
-    margin = math.ceil(error)
-    if margin >= 1 << bits:  # a place could reach the row after the last
+    rounded_slope = (slope, exact_slope)
+    rounded_intercept = (intercept, exact_intercept)
+    error = _error_of_places(mechanism, rounded_slope, rounded_intercept, points)
+    margin = ceil(error)
+    level_count = 1 << bits
+    if margin >= level_count:  # a place could reach the row after the last
         return None
     row_scale = 2.0 ** -high_bits(bits)
-    row_start = ROOM - ROOM * row_scale + (1 << bits) - 0.5
-    floats = [slope, intercept, points, row_scale, row_start, ROOM]
+    row_start = ROOM - ROOM * row_scale + level_count - 0.5
     point = 1 << (32 - fraction_bits)
-    integers = [margin * point, -point, CELL_BYTES]
-    numbers = np.zeros(len(floats) + len(integers), dtype=np.float32)
-    numbers[: len(floats)] = floats
-    numbers.view(np.int32)[len(floats) :] = integers
+    floats = np.array([slope, intercept, points, row_scale, row_start, ROOM], dtype=np.float32)
+    integers = np.array([margin * point, -point, CELL_BYTES], dtype=np.int32)
+    words = np.append(floats.view(np.int32), integers)
     flat_cells = lookup.arguments[-2]
-    return Line(numbers=numbers, cells=_leading_cells(flat_cells, bits))
+    return Line(
+        numbers=words.view(np.float32),
+        cells=_leading_cells(flat_cells, bits),
+    )
 
 
 @lru_cache(maxsize=32)
 def tables_on(
     mechanism: Table,
-    dtype: np.dtype[np.floating],
+    dtype: FloatType,
     device: torch.device,
 ) -> Tables:
     """The tables for inputs of type float32 or float64; the 32 used last are kept, on their
@@ -254,7 +274,8 @@ def tables_on(
     else:
         search = "searched"
         steps, knots, slope = arguments
-    numbers = np.array([lower_end, upper_end, scale, 0.5, THRESHOLD_SCALE + 0.5])
+    whole_and_half = THRESHOLD_SCALE + 0.5
+    numbers = np.array([lower_end, upper_end, scale, 0.5, whole_and_half])
     ends = _ends_of_type(lower_end, upper_end, dtype)
     line = _line_of(mechanism, lookup, dtype)
     line_numbers: NumberArray = np.zeros(9, dtype=np.float32)
@@ -262,6 +283,9 @@ def tables_on(
     if line is not None:
         line_numbers = line.numbers
         row_cells = line.cells
+    code_type = torch.int32
+    if lookup.code_dtype == np.uint8:
+        code_type = torch.uint8
     return Tables(
         search=search,
         ends=to_device(ends, device),
@@ -273,7 +297,7 @@ def tables_on(
         slope=to_device(slope, device),
         cells=to_device(cells.view(np.int32), device),
         bits=bits,
-        code_type=torch.uint8 if lookup.code_dtype == np.uint8 else torch.int32,
+        code_type=code_type,
         on_line=line is not None,
         line=to_device(line_numbers, device),
         row_cells=to_device(row_cells.view(np.int32), device),
@@ -312,9 +336,11 @@ def compiled_on_devices(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def run(*arguments: P.args, **options: P.kwargs) -> R:
-        on_device = cast(torch.Tensor, arguments[0]).device.type == "cuda"
+        first_tensor: Any = arguments[0]
+        on_device = first_tensor.device.type == "cuda"
         if on_device and compiler_works():
-            return compiled()(*arguments, **options)
+            compiled_function = compiled()
+            return compiled_function(*arguments, **options)
         return function(*arguments, **options)
 
     return run
@@ -335,7 +361,7 @@ _COLUMNS = ((0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15))
 _DIAGONALS = ((0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14))
 
 
-def key_on(key: bytes, device: torch.device) -> torch.Tensor:
+def key_on(key: bytes, device: torch.device) -> Tensor:
     """The 32 bytes of a key as (8,) int32 on `device`. The caller overwrites it after use."""
     words = np.frombuffer(key, dtype="<i4")
     return to_device(words.astype(np.int32), device)
@@ -343,13 +369,13 @@ def key_on(key: bytes, device: torch.device) -> torch.Tensor:
 
 # torch's unsigned types know few operations. Signed ones add and shift left modulo 2^32 just the
 # same; only the shift right drags the sign along, and the mask takes it off.
-def _rotate(x: torch.Tensor, count: int) -> torch.Tensor:
+def _rotate(x: Tensor, count: int) -> Tensor:
     mask = (1 << count) - 1
     return (x << count) | ((x >> (32 - count)) & mask)
 
 
 def _quarter_round(
-    state: list[torch.Tensor],
+    state: list[Tensor],
     indices: tuple[int, int, int, int],
 ) -> None:
     """Change four entries of the state (RFC 8439, 2.1)."""
@@ -365,11 +391,11 @@ def _quarter_round(
 
 
 def _keystream(
-    key: torch.Tensor,
-    counters: torch.Tensor,
+    key: Tensor,
+    counters: Tensor,
     nonce: tuple[int, int],
     double_rounds: int,
-) -> list[torch.Tensor]:
+) -> list[Tensor]:
     """The 16 words of 32 bits of each ChaCha block: a list of int32 tensors like `counters`.
 
     One tensor for each word, so that a compiler makes one loop over blocks of it.
@@ -389,12 +415,12 @@ def _keystream(
 
 
 def halves(
-    key: torch.Tensor,
+    key: Tensor,
     first: int,
     blocks: int,
     nonce: tuple[int, int] = (0, 0),
     double_rounds: int = DOUBLE_ROUNDS,
-) -> torch.Tensor:
+) -> Tensor:
     """Consecutive words of the keystream: (8 * blocks, 2) int32, whose bytes in memory are the
     keystream.
 
@@ -415,10 +441,10 @@ def halves(
 
 
 def draw_words(
-    key: torch.Tensor,
+    key: Tensor,
     first: int,
     count: int,
-) -> torch.Tensor:
+) -> Tensor:
     """(count,) int64 words of the keystream, from the first word of block number `first` on; key as
     in `halves`.
     """
@@ -443,11 +469,14 @@ TILE = 512
 
 _FIXED_MASK = 2 * _WHOLE + 1
 
+Pair = tuple[Tensor, Tensor]
+"""Of each input the segment and the threshold of its left row, or the halves of a word."""
+
 
 def _even(
     tables: Tables,
-    value: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    value: Tensor,
+) -> Pair:
     lower, _upper, scale, _half, _whole_and_half = tables.numbers
     position = (value - lower) * scale
     # Rounded, and not carried into the next segment: there may be a jump between.
@@ -458,22 +487,25 @@ def _even(
 
 def _bucketed(
     tables: Tables,
-    value: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    value: Tensor,
+) -> Pair:
     lower, _upper, scale, half, whole_and_half = tables.numbers
-    bucket = ((value - lower) * scale).long()
+    bucket_position = (value - lower) * scale
+    bucket = bucket_position.long()
     knot = tables.knots[bucket]
     is_right = value >= knot
-    segment = tables.first[bucket].long() + is_right
+    first_segment = tables.first[bucket].long()
+    segment = first_segment + is_right
     base = torch.where(is_right, half, whole_and_half)
-    threshold = (value - knot) * tables.slope[segment] + base
+    distance = value - knot
+    threshold = distance * tables.slope[segment] + base
     return segment, threshold.long()
 
 
 def _searched(
     tables: Tables,
-    value: torch.Tensor,
-) -> tuple[torch.Tensor, torch.Tensor]:
+    value: Tensor,
+) -> Pair:
     segment = torch.zeros_like(value, dtype=torch.int64)
     for step in reversed(range(tables.steps)):
         is_beyond = value >= tables.knots[segment + (1 << step)]
@@ -489,9 +521,9 @@ _LOCATE = {"uniform": _even, "bucketed": _bucketed, "searched": _searched}
 
 def _level(
     tables: Tables,
-    rows: torch.Tensor,
-    low: torch.Tensor,
-) -> torch.Tensor:
+    rows: Tensor,
+    low: Tensor,
+) -> Tensor:
     bits = tables.bits
     alias_mask = (1 << bits) - 1
     cell = low >> (32 - bits)
@@ -501,7 +533,7 @@ def _level(
     return torch.where(cell_unit < entry, cell, entry & alias_mask)
 
 
-def _in_tiles(stream: torch.Tensor) -> torch.Tensor:
+def _in_tiles(stream: Tensor) -> Tensor:
     """The 32-bit words of whole tiles' blocks, as int64 in the order of the elements that take
     them: a tile's elements are 4 groups of 4 for each lane, a lane's block their 16 words.
     """
@@ -511,11 +543,11 @@ def _in_tiles(stream: torch.Tensor) -> torch.Tensor:
 
 
 def _words_of_draws(
-    key: torch.Tensor,
+    key: Tensor,
     first_tile: int,
     size: int,
     bits: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> Pair:
     """High and low halves, (size,) int64 each, of the words of consecutive draws from a tile on:
     put together as `draw` says.
     """
@@ -525,9 +557,10 @@ def _words_of_draws(
     trailing = _in_tiles(halves(*blocks, (1, 0), DRAW_DOUBLE_ROUNDS))[:size]
     share = high_bits(bits)
     share_mask = (1 << share) - 1
+    cell_mask = (1 << bits) - 1
     first_bits = (leading >> bits) & share_mask
     inverted = first_bits << (32 - share) | (trailing >> share)
-    cell = leading & ((1 << bits) - 1)
+    cell = leading & cell_mask
     first_unit_bits = leading >> (share + bits)
     unit = first_unit_bits << share | (trailing & share_mask)
     return _WHOLE - inverted, (cell << (32 - bits)) | unit
@@ -535,10 +568,10 @@ def _words_of_draws(
 
 def _draw_chunk(
     tables: Tables,
-    x: torch.Tensor,
-    words: tuple[torch.Tensor, torch.Tensor],
-    codes: torch.Tensor,
-) -> torch.Tensor:
+    x: Tensor,
+    words: Pair,
+    codes: Tensor,
+) -> Tensor:
     """Overwrites `codes`; returns (3,) how many inputs lay below, above, and were NaN, on the
     device.
     """
@@ -561,10 +594,10 @@ def _draw_chunk(
 
 def draw_plainly(
     tables: Tables,
-    x: torch.Tensor,
-    key: torch.Tensor,
-    codes: torch.Tensor,
-) -> torch.Tensor:
+    x: Tensor,
+    key: Tensor,
+    codes: Tensor,
+) -> Tensor:
     """Overwrites `codes` with draws for the 1-D, contiguous x, whose words `draw` describes.
 
     Returns: (3,) int64 on the device: how many inputs lay below, above, and were NaN.
@@ -589,7 +622,7 @@ FUSED_CELLS = 2**32
 """The fused kernel counts cells in 32 bits; larger tables are drawn from in plain torch."""
 
 
-def as_floats(x: torch.Tensor) -> torch.Tensor:
+def as_floats(x: Tensor) -> Tensor:
     """x as every sampler reads it: floating types of up to 32 bits as float32, all others as
     float64; detached.
 
@@ -599,7 +632,9 @@ def as_floats(x: torch.Tensor) -> torch.Tensor:
         remedy = "need a dense tensor of real numbers"
         raise ParameterError("x", f"tensor of {x.dtype}, {x.layout}", remedy)
     is_single = x.is_floating_point() and x.element_size() <= 4
-    float_type = torch.float32 if is_single else torch.float64
+    float_type = torch.float64
+    if is_single:
+        float_type = torch.float32
     # resolve_neg: `z.conj().imag` is a view of z.imag with a mark to negate it, which raw memory
     # does not show.
     return x.detach().resolve_neg().to(float_type)
@@ -609,18 +644,20 @@ def engine_for(device: torch.device) -> Engine:
     """The fused kernel on CUDA devices where a Triton that compiles it is installed, plain torch
     elsewhere.
     """
-    major, minor = torch.__version__.split(".")[:2]
+    major, minor, *_ = torch.__version__.split(".")
     is_recent = (int(major), int(minor)) >= FUSED_SINCE
     compiles = is_recent and find_spec("triton") is not None
-    return "fused" if device.type == "cuda" and compiles else "plain"
+    if device.type == "cuda" and compiles:
+        return "fused"
+    return "plain"
 
 
 def draw(
     mechanism: Table,
-    x: torch.Tensor,
+    x: Tensor,
     key: bytes,
     engine: Engine | None = None,
-) -> tuple[torch.Tensor, ClipCounts]:
+) -> tuple[Tensor, ClipCounts]:
     """One report per element, drawn where x lies.
 
     Arguments:
@@ -648,8 +685,10 @@ def draw(
     values = as_floats(x)
     device = values.device
     flat_values = values.contiguous().reshape(-1)
-    input_type = np.float32 if values.dtype == torch.float32 else np.float64
-    device_tables = tables_on(mechanism, np.dtype(input_type), device)
+    input_type = np.dtype(np.float64)
+    if values.dtype == torch.float32:
+        input_type = np.dtype(np.float32)
+    device_tables = tables_on(mechanism, input_type, device)
     codes = torch.empty(
         flat_values.numel(),
         dtype=device_tables.code_type,
@@ -671,7 +710,7 @@ def draw(
 
 def find(
     mechanism: Table,
-    x: torch.Tensor,
+    x: Tensor,
     problem: Literal["nan", "outside"],
 ) -> tuple[int, ...]:
     """Index of the first input, in row-major order, that is NaN or lies outside; there must be
@@ -681,6 +720,7 @@ def find(
     if problem == "nan":
         has_problem = inputs.isnan()
     else:
-        has_problem = (inputs < mechanism.lower) | (inputs > mechanism.upper)
+        is_below = inputs < mechanism.lower
+        has_problem = is_below | (inputs > mechanism.upper)
     first_index = has_problem.nonzero()[0]
     return to_integers(first_index)
