@@ -406,9 +406,9 @@ def _whole_level(
     unit = unit_start | (trailing & unit_mask)
     picks_right = high_half.to(int64) < threshold
     entry = _entry(cells, segment, picks_right, cell, bits)
-    cell_threshold = entry >> bits
+    picks_cell = unit < (entry >> bits)
     other_level = entry & level_mask
-    return tl.where(unit < cell_threshold, cell, other_level)
+    return tl.where(picks_cell, cell, other_level)
 
 
 @triton.jit
