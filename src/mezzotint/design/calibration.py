@@ -205,6 +205,9 @@ def _checked_request(
     max_level: float | None,
     knots: int,
 ) -> _Calibration:
+    """The request of a family, data units: a number of levels, or (m,) increasing ones that cover
+    the range, and the number of knots; a `max_level` of None sets no limit.
+    """
     bins = None
     if as_array("levels", levels, "need a number of levels, or numbers").ndim != 0:
         bins = check_covering(
@@ -319,6 +322,7 @@ def _table_or_none(
     build: Callable[[float], Mechanism],
     number: float,
 ) -> Mechanism | None:
+    """The table that a user's function builds from a number; None where it refuses the number."""
     try:
         with np.errstate(all="ignore"):
             table = build(number)
@@ -464,6 +468,9 @@ def _counted(request: _Calibration, family: str) -> int:
 
 
 def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
+    """The Poisson binomial mechanism whose table, once rounded, keeps within the epsilon, and how
+    many aims that took.
+    """
     problem = request.problem
     trials = _counted(request, "pbm") - 1
 
@@ -512,6 +519,7 @@ def _pbm(request: _Calibration) -> tuple[Mechanism, int]:
 
 
 def _response(request: _Calibration, family: str) -> tuple[Mechanism, int]:
+    """k-randomized response at the epsilon; nothing is searched, so it is the first attempt."""
     levels = _counted(request, family)
     if family == "randomized_response" and levels != 2:
         remedy = "one-bit response has 2 levels; try k_randomized_response"

@@ -137,6 +137,9 @@ def _of_family(
     levels: int | list[float],
     loss: Literal["mse", "mae"],
 ) -> DesignResult:
+    """A family's design at the problem's epsilon, range and prior, with the loss and levels where
+    the family heeds them.
+    """
     epsilon = problem.epsilon
     prior = problem.prior
     span = problem.span
@@ -213,6 +216,7 @@ def _continuous(
     problem: Problem,
     limit: float,
 ) -> Row:
+    """The row of a mechanism whose reports are no table's, by its variance in closed form."""
     report_variance = variance(family, problem.epsilon)
     mse = report_variance.mse(prior=problem.prior, **problem.span)
     return Row(
@@ -271,6 +275,7 @@ def _row(
     limit: float,
     cells: int,
 ) -> Row:
+    """The row of a design and of the time that it took; where it is refused, the note says why."""
     started = time.perf_counter()
     try:
         result = design()
@@ -306,6 +311,7 @@ def _levels(
     bits: int | None,
     levels: int | Sequence[float] | None,
 ) -> int | list[float]:
+    """The number of levels, or the levels, that `bits` or `levels` ask for; 4 without either."""
     if bits is not None and levels is not None:
         raise ParameterError("bits", bits, "give bits or levels, not both")
     if levels is None:

@@ -336,6 +336,7 @@ class _JustReaching:
         weights: FloatArray,
         pulls: FloatArray,
     ) -> tuple[FloatArray, FloatArray]:
+        """The Newton step after which `distance @ point` is `moment`, and the multipliers there."""
         matrix = hessian + (self.matrix.T * weights) @ self.matrix
         gradient_side = pulls @ self.matrix - gradient
         right = np.stack([gradient_side, -self.distance], axis=1)
@@ -529,6 +530,7 @@ class _NewtonMethod:
         return (self.least - self.bound) / self.least, optimum
 
     def _keep_best(self) -> None:
+        """Keeps the best bound and the best floors so far, and counts steps that raise no bound."""
         problem = self.problem
         floors = self.point[: self.count]
         bound = lower_bound(

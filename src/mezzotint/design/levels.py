@@ -93,6 +93,9 @@ class Space:
     sharpness: float
 
     def unpack(self, points: FloatArray) -> _Unpacked:
+        """Levels from 0 on, floors that sum to between 1 / ratio and 1, and the sum's relative
+        growth, of (n, 2 m) points without bounds.
+        """
         level_count = self.count
         logits = points[:, :level_count]
         largest_logits = logits.max(axis=1, keepdims=True)

@@ -140,6 +140,9 @@ def _designed(
     max_level: float | None,
     started: float,
 ) -> DesignResult:
+    """The design of a checked problem; where pure tables meet a looser constraint as well, the best
+    of both searches.
+    """
     if problem.loss == "cdf":
         return design_cells(problem, levels, knots, started=started)
     inputs = None if knots is None else check_knots(knots, problem)
@@ -199,6 +202,9 @@ def _solved(
     max_level: float | None,
     started: float,
 ) -> DesignResult:
+    """The best table whose levels are searched (a number of them) or given, for the problem as it
+    is.
+    """
     is_searched = isinstance(levels, int | np.integer) and not isinstance(levels, bool)
     if is_searched:
         level_count = check_count("levels", levels, least=2, most=MOST_SEARCHED)

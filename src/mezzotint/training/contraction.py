@@ -252,6 +252,7 @@ def contraction(q: float, bits: int) -> float:
 
 
 def _integer_rows(rows: Any) -> IntArray:
+    """(K, m) integer rows of a mechanism or an array; ParameterError unless each sums to 2**32."""
     if isinstance(rows, Mechanism):
         rows = rows.weights
     array = np.asarray(rows)

@@ -227,6 +227,9 @@ class Settings:
         self._check_users()
 
     def _check_noise(self) -> None:
+        """Raises ParameterError unless one amount of noise is stated, or none of a noiseless run,
+        and its kind goes with the other settings.
+        """
         amounts = [self.target_epsilon, self.noise_multiplier]
         stated = [amount for amount in amounts if amount is not None]
         if len(stated) != int(not self.noiseless):
@@ -258,6 +261,9 @@ class Settings:
             raise ParameterError("epochs", None, "the budget is for a number of epochs; give it")
 
     def _check_users(self) -> None:
+        """Raises ParameterError for claims about users that nothing proves: of several records
+        without users, with correlated noise, with replaced codes.
+        """
         if self.users is None:
             if self.records_per_user != 1:
                 raise ParameterError(
@@ -350,6 +356,7 @@ def made_private(
 
 
 def _accountant(settings: Settings, plan: _Plan) -> Accountant:
+    """The accountant of a run; it limits the steps only where epsilon is a target."""
     planned_steps = None
     if settings.target_epsilon is not None:
         planned_steps = plan.steps
@@ -416,6 +423,9 @@ class _Plan:
 
 
 def _plan(settings: Settings, loader: Any, replicas: _Replicas, draws: Draws) -> _Plan:
+    """How records come into batches: of each user the first ones, at the rate of the expected
+    batch, and in parts where noise is correlated.
+    """
     kept_records = None
     records = len(loader.dataset)
     if settings.users is not None:

@@ -214,6 +214,7 @@ def _memory_loss(projection: Projection, steps: int) -> MemoryLossWarning | None
 def _contraction_effect(
     projection: Projection, contraction: float | None
 ) -> ContractionWarning | None:
+    """The warning that replaced codes save little noise, or none; None where no code is replaced."""
     if projection.q >= 1 or math.isclose(projection.q, 1.0):
         return None
     kappa = projection.kappa

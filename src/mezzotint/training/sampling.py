@@ -216,6 +216,9 @@ class WithReplacement(Sampling):
         )
 
     def _curves(self, noise: float, neighboring: Neighboring, contracted: bool) -> Curves:
+        """The curve of a step, the same in both directions; numbers of copies that are too rare to
+        be counted disclose the record.
+        """
         # Adding or removing a record is no worse than replacing it: a copy of it is exchanged for
         # some other record.
         chance = 1 / self.dataset_size

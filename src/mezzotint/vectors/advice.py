@@ -366,6 +366,9 @@ def _remarks(
     ranked: Sequence[Option],
     central_baseline: float,
 ) -> tuple[str, ...]:
+    """What to think of the whole, from a trusted server's MSE and the schemes by theirs: whether
+    one round can be read at all.
+    """
     multiple = central_baseline / setting.answering_zero
     useless = bool(ranked) and ranked[0].mse > setting.answering_zero
     remarks: list[str] = []

@@ -93,6 +93,7 @@ class _TableCalibration:
         self.alpha: float | None = None
 
     def strongest(self) -> tuple[TableScheme, Claim]:
+        """The strongest table scheme of the family whose claim meets the target, and its claim."""
         setting = self.setting
         guess = self._guess()
         bits = wire_bits(setting, self._scheme(guess))
@@ -173,6 +174,10 @@ class _TableCalibration:
         scale: _Scale,
         guess: float,
     ) -> tuple[float, TableScheme]:
+        """The strength, and its scheme, whose cost (an epsilon) comes up to the target without
+        exceeding it.
+        """
+
         def make(parameter: float) -> TableScheme:
             strength = scale.strength(parameter)
             return self._scheme(strength)

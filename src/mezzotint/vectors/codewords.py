@@ -552,6 +552,9 @@ class Codebook:
             total[chosen] += codeword
 
     def _codeword(self, key: bytes, index: int) -> FloatArray:
+        """The codeword of an index under a key: a simplex's corner ("S"), a Gaussian less the mean
+        of all ("G"), or one of a pair of opposites, orthonormal ("X") or Gaussian ("GX").
+        """
         if self.kind == "S":
             basis = self._basis(key, self.codewords - 1)
             return _simplex(self.codewords)[index] @ basis

@@ -84,6 +84,9 @@ _Project: TypeAlias = Callable[[FloatArray, float], _Projection | None]
 
 
 def _clipped(row: FloatArray, bound: float, project: _Project) -> FloatArray:
+    """The nearest row whose norm is at most `bound`, never rounded outwards, however large or small
+    both are.
+    """
     largest = float(np.abs(row).max())
     if largest == 0 or largest * row.size <= bound:
         return row
