@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from laws.registry import judges
 from mezzotint import collect, families, privacy
 from mezzotint.collect.counts import CodeCounts
 from mezzotint.core.errors import ParameterError
+from mezzotint.core.values import inputs
 from mezzotint.report.file_pages import page_of
 from tolerances import FEW
 
@@ -99,6 +101,25 @@ def test_values_that_are_not_listed(colours: Path, tmp_path: Path) -> None:
         ParameterError, match=r"column=x: data row 2 holds a fraction, which is no category"
     ):
         collect.privatize(colours, tmp_path / "q.parquet", column="x", mechanism=rest)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spelled"),
+    [
+        (pa.decimal128(20, 0), ["0", "-7", None, "12345678901234567890"]),
+        (pa.decimal128(9, 2), ["0", "-7", None, "12"]),
+        (pa.decimal128(5, -2), ["0", "-700", None, "1200"]),
+    ],
+    ids=["whole", "zeros", "hundreds"],
+)
+def test_whole_decimals_are_spelled_as_their_digits(kind: pa.DataType, spelled: list[Any]) -> None:
+    decimals = pa.array([text and Decimal(text) for text in spelled], kind)
+    names = tuple(name for name in spelled if name is not None)
+    read = inputs(decimals, names)
+    assert read.present is not None
+    assert read.present.tolist() == [True, True, False, True]
+    assert read.values.tolist() == [0.0, 1.0, 2.0]
+    assert read.unlisted == read.respelled == 0
 
 
 def test_beside_a_column_of_numbers_and_kept_ones(colours: Path, tmp_path: Path) -> None:

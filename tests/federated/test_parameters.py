@@ -203,6 +203,20 @@ def test_sizes_protect_and_do_not_fail(clients):
     assert found.members // 2 < found.quorum <= found.members <= clients
 
 
+@pytest.mark.parametrize("clients", [17, 50])
+def test_one_partner_fewer_would_not_protect_or_would_fail(clients):
+    sizes = {"clients": clients, "corrupted": clients // 5, "minimum": clients // 2 + 1}
+    dropped = clients // 10
+    for bits in range(5, 41, 3):
+        found = plan_sum(**sizes, dropped=dropped, security_bits=bits)
+        assert found.split <= -bits
+        fewer = found.picks - 1
+        lonely = math.log2(clients) + module._tails(clients - 1, dropped, fewer)
+        for least in range(1, fewer + 1):
+            fails = lonely[fewer - least + 1] > -(module.FAILURE_BITS + 1)
+            assert fails or split(**sizes, picks=fewer, least=least) > -bits
+
+
 def test_what_cannot_be_protected_is_refused():
     with pytest.raises(InfeasibleError, match="no committee"):
         plan_sum(clients=10, corrupted=6, dropped=3, minimum=7)

@@ -624,6 +624,24 @@ def test_an_old_ledger_is_converted_losslessly(tmp_path: Path) -> None:
     assert not list(tmp_path.glob(".*"))
 
 
+def test_a_converted_line_names_the_same_release(tmp_path: Path) -> None:
+    old, bits = Ledger(tmp_path / "old.jsonl"), "5" * 64
+    may = Charge(
+        identity="May of ann",
+        client="ann",
+        epsilon=0.5,
+        delta=0.0,
+        description="ages",
+        fingerprint=bits,
+    )
+    old.charge(may)
+    new = privacy.convert_ledger(old, tmp_path / "new.ledger", key=KEY)
+    (line,) = new.people
+    assert (line.identity, line.description, line.fingerprint) == ("May", "ages", bits)
+    # The same bits are one release: they are not charged again.
+    assert charge(new, "May", ["ann"], epsilon=0.5, fingerprint=bits).token == line.token
+
+
 def converted(words: list[str]) -> int:
     """A conversion."""
     old, new = words

@@ -122,6 +122,14 @@ def test_relative_error_on_real_elections_is_below_1e_9(name: str) -> None:
         assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= truth
 
 
+def test_a_noisy_delta_is_closed_where_its_error_is_1e_10_of_it() -> None:
+    for epsilon, status in ((2.0, "closed"), (3.0, "bracketed"), (5.0, "bracketed")):
+        result = profile((60, 30), sampled=30, noise_ratio=0.02, epsilon=epsilon)
+        assert result.status == status
+        is_near = result.log10_upper - result.log10_delta <= 1e-10
+        assert is_near == (status == "closed")
+
+
 def test_an_irrational_ratio_is_rounded_down_and_stays_accurate() -> None:
     counts = (81283501, 74223975)
     truth = slow.delta_two_types(counts, 155196462, mp.exp(mp.mpf(0.25)))

@@ -115,7 +115,7 @@ them.
 
 
 def _shifted(moments: FloatArray, gap: FloatArray) -> FloatArray:
-    """(n, ORDERS) moments from origins that lie (n,) gaps further left."""
+    """(n, ORDERS) moments from origins that lie (n,) gaps >= 0 further left: nothing cancels."""
     powers = _powers(gap)
     shifted = np.zeros_like(powers)
     for moment_order in range(ORDERS):

@@ -54,8 +54,9 @@ class Table:
     drawn from that row.
 
     Arguments:
-        knots: (K+1,) sorted inputs in data units; the first is `lower`, the last is `upper`. A
-            repeated knot is a jump: its first row holds just below it, its second row from it on.
+        knots: (K+1,) sorted inputs in data units, float64 (other numbers become the nearest); the
+            first is `lower`, the last is `upper`. A repeated knot is a jump: its first row holds
+            just below it, its second row from it on.
         levels: (m,) strictly increasing decoded outputs in data units, 2 <= m <= 65536.
         weights: (K+1, m) integers >= 0, every row sums to exactly 2**32; row k is the pmf at
             knots[k].

@@ -658,6 +658,8 @@ def _whole_floats(array: pa.Array, column: _ColumnName) -> pa.Array:
 def _whole_decimals(array: pa.Array, column: _ColumnName) -> pa.Array:
     """Digits of decimals that are integers; through text, because every conversion to floats
     rounds.
+
+    Not Arrow's own text: it has the zeros of a scale above 0, and exponents of one below.
     """
     distinct_cells = array.cast(pa.string()).dictionary_encode()
     spellings: list[str | None] = []

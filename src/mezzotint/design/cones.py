@@ -73,6 +73,9 @@ class Program:
     """minimise objective @ x subject to the blocks; every variable is >= 0, and `entries` (R, m)
     are the table's.
 
+    The table's come first, then each part's in turn. The largest error, where that is minimised, is
+    the last, and alone has a cost.
+
     The variables of group g (`groups` has one for each) sum to at most caps[g] at any optimum: that
     makes a lower bound out of any dual point (`safe_bound`).
     """

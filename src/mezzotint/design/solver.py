@@ -148,7 +148,9 @@ def _is_worth_folding(program: Program) -> bool:
 
 
 def _mirrored_variables(program: Program) -> IndexArray:
-    """The mirror image of each variable."""
+    """The mirror image of each variable: the last is the first of the table's, and so on; likewise
+    of the parts', but for the largest error (see `Program`).
+    """
     index = np.arange(program.objective.size)
     table_size = program.entries.size
     _, has_largest_error = _extra_variables(program)

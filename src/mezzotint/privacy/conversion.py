@@ -150,7 +150,9 @@ class _Run:
 
     @property
     def row_charge(self) -> Charge:
-        """The charge of one row."""
+        """The charge of one row, under the name and the fingerprint of its run: the same bits are
+        not charged again.
+        """
         return Charge(
             identity=self.identity,
             client=GLOBAL,

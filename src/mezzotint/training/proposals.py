@@ -27,7 +27,9 @@ _WAYS: tuple[Way, ...] = get_args(Way)
 def _grid(
     shift: float, steps: int, rate: float, delta: float, fineness: int | None
 ) -> tuple[int, int]:
-    """Where a grid of one step's losses ends, in points, and how many points a nat has."""
+    """Where a grid of one step's losses ends, in points, and how many points a nat has: `fineness`,
+    if it is given.
+    """
     largest = shift**2 / 2 + (math.sqrt(2 * math.log(1e4 * steps / delta)) + 1) * shift
     reach = largest + math.log(rate + (1 - rate) * math.exp(-largest))
     points_per_nat = fineness or _points_per_nat(shift, rate)
@@ -163,7 +165,7 @@ def _propose_users(
     records = release.records_per_user
     steps = release.rounds
     # More records of a user than this enter a batch so rarely that the grid need not reach their
-    # losses.
+    # losses. Where it ends too early no proof is accepted: nothing false is.
     copies = int(binom.isf(delta / (1e3 * steps), records, rate)) + 1
     chance = 1 - (1 - rate) ** records
     shift = 1 / float(release.noise_multiplier or 1)
