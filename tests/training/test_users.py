@@ -159,9 +159,20 @@ def test_the_least_noise_for_users_meets_its_target_closely() -> None:
 
 
 @pytest.mark.slow
-def test_a_claim_about_users_is_certified() -> None:
-    rule = rqp.Poisson(rate=0.01, records_per_user=3)
-    computed = rqp.epsilon(1.0, sampling=rule, steps=10, delta=1e-5)
+@pytest.mark.parametrize(
+    ("rate", "records", "noise", "steps", "neighboring"),
+    [
+        (0.01, 3, 1.0, 10, "add_or_remove_one"),
+        # Losses of several records at once, far beyond those of one.
+        (0.3, 4, 3.0, 2, "add_or_remove_one"),
+        (0.3, 4, 3.0, 2, "replace_one"),
+    ],
+)
+def test_a_claim_about_users_is_certified(
+    rate: float, records: int, noise: float, steps: int, neighboring: Any
+) -> None:
+    rule = rqp.Poisson(rate=rate, records_per_user=records)
+    computed = rqp.epsilon(noise, sampling=rule, steps=steps, delta=1e-5, neighboring=neighboring)
     certified, proof = prove(computed.release)
     assert proof is not None
     assert certified.certified
