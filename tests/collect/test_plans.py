@@ -324,6 +324,7 @@ def test_totals_and_slopes_and_quantiles_are_planned() -> None:
     with pytest.raises(InfeasibleError, match="20,000 people reach a half width of") as refused:
         collect.plan("total", mechanism=RR100, half_width=everybody / 2, **asked)
     (named,) = re.findall(r"half width of ([0-9.]+) at epsilon", str(refused.value))
+    # It is named with six digits, rounded up.
     assert everybody <= float(named) <= everybody * (1 + 1e-5)
     assert collect.plan("total", mechanism=RR100, half_width=float(named), **asked).people <= 20_000
     bit: dict[str, Any] = {

@@ -65,6 +65,7 @@ def test_nearly_even_replacement(bits: int, log_excess: int) -> None:
     limit = float(gap) * norm.pdf(0) / norm.pdf(norm.ppf(1 / levels))
     kappa = contraction(q, bits)
     assert limit * (1 - 2.0 ** (log_excess + 2)) <= kappa
+    # 1e-6 is what `contraction` promises.
     assert kappa <= limit * (1 + 1e-6 + 2.0 ** (log_excess + 2))
 
 

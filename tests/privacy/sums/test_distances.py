@@ -83,8 +83,8 @@ def test_a_bin_is_bounded_over_all_of_its_ratios_and_distances() -> None:
             np.array([weight]), np.array([low]), np.array([high]), np.array([start, stop]), alpha
         )
         exact = weight * _largest_quotient(low, high, start, stop, alpha)
-        # The grid misses a hump by half a step, of which the loss is the square.
         assert exact <= bound[0] * (1 + MANY)
+        # The grid misses a hump by half a step, of which the loss is the square.
         assert bound[0] <= exact * (1 + 1e-4)
 
 
