@@ -128,6 +128,7 @@ def test_a_law_has_the_moments_of_its_prior_and_its_mass_at_the_ends(
     # Cells, and the spread of points, are narrower than 2e-3 of half the range.
     np.testing.assert_allclose(law.totals, centred, atol=2e-3)
     near_ends = law.integrals(np.array([-1 + 1e-9, 1 - 1e-9]))[:, 0]
+    # What a cell at an end holds besides the atom.
     np.testing.assert_allclose(near_ends, [low, 1 - high], atol=2e-3)
 
 
