@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import pickle
 import struct
 from pathlib import Path
@@ -29,6 +30,12 @@ def test_every_record_goes_to_exactly_one_client():
     for bad in ({"clients": 0}, {"clients": 501}, {"dirichlet": 0.0}, {"dirichlet": np.nan}):
         with pytest.raises(ParameterError, match=next(iter(bad))):
             dirichlet_split(labels, **({"clients": 5, "dirichlet": 1.0, "seed": 0} | bad))
+
+
+@pytest.mark.parametrize("labels", [[0.0, math.nan], [0, None], ["a", None], [1, "a"]])
+def test_a_record_without_a_label_is_no_clients(labels: Any) -> None:
+    with pytest.raises(ParameterError, match=r"^labels=.*none missing"):
+        dirichlet_split(np.array(labels, dtype=object), 2, 1.0, 0)
 
 
 def test_a_smaller_parameter_is_less_even():

@@ -522,10 +522,60 @@ def twins(value: Any, annotation: str = "") -> Iterator[tuple[Any, Any]]:
         yield bytearray(value), value
     elif isinstance(value, list | tuple) and value:
         yield tuple(value), list(value)
+        array = array_of(value)
+        if array is not None:
+            yield from ((spelled, list(value)) for spelled in layouts(array))
         spellings = [list(twins(element, annotation)) for element in value]
         for pairs_of_elements in zip(*spellings, strict=False):
             spelled, plain = zip(*pairs_of_elements, strict=True)
             yield list(spelled), list(plain)
+
+
+def array_of(value: Any) -> Any:
+    """The array that a list of numbers or words is; None of what is none."""
+    try:
+        array = np.asarray(value)
+    except ValueError:  # rows of several lengths
+        return None
+    words_alone = all(
+        isinstance(element, str) for element in np.ravel(np.array(value, dtype=object))
+    )
+    return array if array.dtype.kind in "iuf" or words_alone else None
+
+
+def layouts(array: Any) -> Iterator[Any]:
+    """The same array, as it may lie in memory."""
+    frozen = array.copy()
+    frozen.setflags(write=False)
+    spaced = np.repeat(array, 2, axis=-1)[..., ::2]
+    swapped = array.astype(array.dtype.newbyteorder())
+    yield from (frozen, spaced, swapped, np.asfortranarray(array), np.ma.array(array))
+
+
+def degenerate(value: Any) -> Iterator[tuple[str, Any]]:
+    """Arrays of the size of a value that nobody means, each with its name."""
+    array = array_of(value) if isinstance(value, list | tuple) and value else value
+    if not isinstance(array, np.ndarray) or array.size == 0:
+        return
+    is_first = np.arange(array.size).reshape(array.shape) == 0
+    yield "no element", array[:0]
+    yield "one element", array[:1]
+    yield "one dimension more", array[None]
+    yield "elements in rows", array[..., None]
+    yield "the first one masked", np.ma.array(array, mask=is_first)
+    yield "the first one None", np.where(is_first, None, array.astype(object))
+    for number in (math.nan, math.inf, -math.inf, 1e308, 5e-324, 0.0, -1.0):
+        yield f"all {number}", np.full(array.shape, number)
+    for integer in (np.uint64(2**64 - 1), np.int64(-(2**63)), np.True_, np.complex64(1j)):
+        yield f"all {integer}", np.full(array.shape, integer)
+    yield "times", np.zeros(array.shape, "M8[s]")
+    yield "text", array.astype(str)
+    yield "bytes", array.tobytes()
+    yield "a generator", (element for element in array)
+    yield "a range", range(3)
+    yield "records", np.zeros(3, [("a", "f8")])
+    if array.dtype.kind in "iuf":
+        yield "a view of memory", memoryview(np.ascontiguousarray(array))
 
 
 def _number_types(value: float, annotation: str) -> Iterator[Callable[[Any], Any]]:

@@ -15,7 +15,17 @@ import numpy as np
 import pytest
 
 import mezzotint as mz
-from laws.entries import CALLS, UNSEEDED, WRONG, annotations, content, outcome, public, twins
+from laws.entries import (
+    CALLS,
+    UNSEEDED,
+    WRONG,
+    annotations,
+    content,
+    degenerate,
+    outcome,
+    public,
+    twins,
+)
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.kinds import checked
 from mezzotint.families import response
@@ -56,7 +66,7 @@ def _faults(name: str, folder: Path) -> Iterator[str]:
             continue
         pieces = set(kinds.get(parameter, "").split(" | "))
         is_number = bool(pieces) and pieces <= {"int", "float", "None"}
-        for label, wrong in WRONG.items():
+        for label, wrong in [*WRONG.items(), *degenerate(good[parameter])]:
             ending, words = outcome(name, {**make(folder), parameter: wrong})
             is_nonsense = is_number and label in NOT_A_NUMBER and name != ANY_SIZE
             if ending == "raw" or (ending == "accepted" and is_nonsense):
@@ -77,13 +87,13 @@ def _subfolder(folder: Path, name: str) -> Path:
     return subfolder
 
 
-def _unequal_twins(name: str, folder: Path) -> Iterator[str]:
-    """Values that another spelling of changes the result."""
+def _unequal_twins(name: str, folder: Path, step: int = 1) -> Iterator[str]:
+    """Values of which every `step`-th other spelling changes the result."""
     make = CALLS[name]
     kinds = annotations(name)
     for parameter in make(folder):
         annotation = kinds.get(parameter, "")
-        for index in range(len(list(twins(make(folder)[parameter], annotation)))):
+        for index in range(0, len(list(twins(make(folder)[parameter], annotation))), step):
             spelled_values = make(_subfolder(folder, f"{parameter}-{index}"))
             plain_values = make(_subfolder(folder, f"{parameter}-{index}-plain"))
             spelled = list(twins(spelled_values[parameter], annotation))[index][0]
@@ -134,7 +144,7 @@ def test_every_spelling_of_a_value_gives_the_same(
     monkeypatch.chdir(tmp_path)
     for library in ("torch", "flwr"):
         pytest.importorskip(library)
-    assert list(_unequal_twins(name, tmp_path)) == []
+    assert list(_unequal_twins(name, tmp_path, step=3)) == []
 
 
 RECORDS = ("privacy.Release", "federated.Sums", "vectors.Setting", "collect.Lot", "collect.Memo")
@@ -211,6 +221,22 @@ def test_a_whole_number_counts_however_it_is_written() -> None:
     for wrong in (2.0**53, 0.5, float("inf"), Fraction(1, 2), np.datetime64(3, "s"), np.bool_(1)):
         with pytest.raises(ParameterError, match=r"^count=.*: need an integer$"):
             _example(wrong)  # pyright: ignore[reportArgumentType]
+
+
+def test_elements_of_arrays_and_frames_are_checked_and_become_plain() -> None:
+    vertices = [[0.25, 0.75], [0.5, 0.5]]
+    options: dict[str, Any] = {"n": 6, "sampled": 3, "epsilon": 1.0}
+    expected = content(mz.smoothed.expected(vertices=vertices, **options))
+    pandas = pytest.importorskip("pandas")
+    for spelled in (
+        np.array(vertices),
+        pandas.DataFrame(vertices),
+        (iter(row) for row in vertices),
+    ):
+        assert content(mz.smoothed.expected(vertices=spelled, **options)) == expected
+    masked: Any = np.ma.array([3, 4], mask=[True, False])
+    with pytest.raises(ParameterError, match=r"^counts\[0\]=.*: need an integer$"):
+        mz.smoothed.profile(counts=masked, sampled=3, epsilon=1.0)
 
 
 @pytest.mark.parametrize("unordered", [{"a": 0, "b": 1}, {"a", "b"}])

@@ -81,6 +81,8 @@ def as_scalar(value: object) -> object:
     """
     if type(value) in (int, float, str) or getattr(value, "ndim", None) != 0:
         return value
+    if np.ma.is_masked(value):  # of which NumPy makes 0
+        return value
     array = cast(Any, value)
     if getattr(array.dtype, "kind", "") in ("m", "M"):  # of times, which would count their units
         return value

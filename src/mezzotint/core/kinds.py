@@ -156,6 +156,8 @@ def _checked(name: str, value: object, allowed: Sequence[_Kind]) -> object:
     _check_elements(name, value, allowed)
     words = dict.fromkeys(kind.words for kind in allowed)
     words.pop(_NOTHING.words, None)
+    if _NUMBER.words in words:
+        words.pop(_FRACTION.words, None)
     remedy = f"need {' or '.join(words)}"
     is_shown = all(kind.is_shown for kind in allowed)
     shown = _shown(value) if is_shown else type(value).__name__
@@ -165,12 +167,12 @@ def _checked(name: str, value: object, allowed: Sequence[_Kind]) -> object:
 
 
 def _check_elements(name: str, value: object, allowed: Sequence[_Kind]) -> None:
-    """Raises ParameterError for the first element at fault, of a list or a tuple."""
-    if not isinstance(value, list | tuple):
+    """Raises ParameterError for the first element at fault, of a sequence."""
+    if not _is_sequence(value) or isinstance(value, _UNORDERED):
         return
     for kind in allowed:
         if kind.elements:
-            for index, element in enumerate(typing.cast("Sequence[object]", value)):
+            for index, element in enumerate(_elements(value) or ()):
                 _checked(f"{name}[{index}]", element, kind.elements)
 
 
@@ -251,7 +253,7 @@ def _instance(classes: type | tuple[type, ...], words: str, **options: Any) -> _
 
 
 def _sequence(origin: Any, hints: Sequence[Any], names: dict[str, Any]) -> _Kind:
-    """Sequences, and the elements of lists and tuples; arrays are checked where they are used."""
+    """Sequences with their elements, also those of arrays, series and ranges."""
     element_kinds = [_kinds_of([hint], names) for hint in hints if hint is not ...]
     is_fixed = origin is tuple and ... not in hints
     unordered = _UNORDERED if origin is Sequence else ()
@@ -259,10 +261,10 @@ def _sequence(origin: Any, hints: Sequence[Any], names: dict[str, Any]) -> _Kind
     def read(value: object) -> object:
         if not _is_sequence(value) or isinstance(value, unordered):
             return _REFUSED
-        if not isinstance(value, list | tuple):
+        if origin is Iterable or not any(element_kinds):  # which may draw when they are asked
             return value
-        elements = typing.cast("list[object] | tuple[object, ...]", value)
-        if is_fixed and len(elements) != len(element_kinds):
+        elements = _elements(value)
+        if elements is None or (is_fixed and len(elements) != len(element_kinds)):
             return _REFUSED
         kinds_of_each = element_kinds if is_fixed else element_kinds * len(elements)
         plain_elements = list(map(_read, elements, kinds_of_each))
@@ -270,13 +272,26 @@ def _sequence(origin: Any, hints: Sequence[Any], names: dict[str, Any]) -> _Kind
             return _REFUSED
         if all(map(operator.is_, elements, plain_elements)):
             return elements
-        return plain_elements if isinstance(elements, list) else tuple(plain_elements)
+        return tuple(plain_elements) if isinstance(elements, tuple) else plain_elements
 
     words = dict.fromkeys(kind.words for kinds in element_kinds for kind in kinds)
     if not words:
         return _Kind(read=read, words="a sequence")
     elements = () if is_fixed else element_kinds[0]
     return _Kind(read=read, words=f"a sequence, each {' or '.join(words)}", elements=elements)
+
+
+def _elements(value: object) -> list[object] | tuple[object, ...] | None:
+    """The elements of a sequence of any library; None of one that does not give them."""
+    if isinstance(value, list | tuple):
+        return typing.cast("list[object] | tuple[object, ...]", value)
+    rows: Any = value
+    try:
+        if hasattr(rows, "columns"):  # a frame, of which pandas gives the names of the columns
+            rows = rows.to_numpy()
+        return list(rows)
+    except Exception:  # as each library has it
+        return None
 
 
 def _mapping(hints: Sequence[Any], names: dict[str, Any]) -> _Kind:
@@ -350,6 +365,7 @@ _ANYTHING = _Kind(read=lambda value: value, words="what is checked where it is u
 _NOTHING = _instance(types.NoneType, "None")
 _INTEGER = _Kind(read=_read_integer, words="an integer")
 _NUMBER = _Kind(read=_read_number, words="a number")
+_FRACTION = _Kind(read=_read_fraction, words="a fraction")
 _SIMPLE: dict[Any, _Kind] = {
     None: _NOTHING,
     types.NoneType: _NOTHING,
@@ -358,7 +374,7 @@ _SIMPLE: dict[Any, _Kind] = {
     float: _NUMBER,
     str: _instance(str, "text"),
     bytes: _Kind(read=_read_bytes, words="bytes", is_shown=False),
-    Fraction: _Kind(read=_read_fraction, words="a fraction"),
+    Fraction: _FRACTION,
 }
 _GENERIC: dict[Any, _Kind] = {
     Callable: _Kind(read=lambda value: value if callable(value) else _REFUSED, words="a function"),

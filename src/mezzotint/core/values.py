@@ -182,8 +182,9 @@ def _entries(values: Any) -> list[Any]:
 
 
 def _numpy_column(values: Any) -> npt.NDArray[Any]:
-    """An array of one dimension at least."""
-    return np.atleast_1d(values)
+    """An array of one dimension at least, its bytes in the order of this machine, as Arrow's."""
+    column: npt.NDArray[Any] = np.atleast_1d(values)
+    return column.astype(column.dtype.newbyteorder("="), copy=False)
 
 
 def _mixed(

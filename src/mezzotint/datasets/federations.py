@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import cast, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,7 @@ def dirichlet_split(
     label_array = as_array("labels", labels, "need a label for each record")
     if label_array.ndim != 1:
         raise ParameterError("labels", str(label_array.shape), "need a label for each record")
+    classes = _classes(label_array, is_masked=np.ma.is_masked(labels))
     if not 1 <= clients <= label_array.size:
         remedy = f"need 1 to {label_array.size} clients, one record each at least"
         raise ParameterError("clients", clients, remedy)
@@ -87,7 +88,7 @@ def dirichlet_split(
     checked_seed = check_count("seed", seed, least=0)
     generator = np.random.default_rng(checked_seed)
     records: list[list[int]] = [[] for _ in range(clients)]
-    for class_label in np.unique(label_array):
+    for class_label in classes:
         members = generator.permutation(np.flatnonzero(label_array == class_label))
         shares = generator.dirichlet(np.full(clients, dirichlet))
         ends = np.cumsum(shares)[:-1] * members.size
@@ -101,6 +102,19 @@ def dirichlet_split(
             client_records.append(largest.pop())
     arrays = [np.array(client_records, dtype=np.int64) for client_records in records]
     return list(map(np.sort, arrays))
+
+
+def _classes(labels: npt.NDArray[Any], *, is_masked: bool) -> npt.NDArray[Any]:
+    """The different labels; ParameterError if one is missing: nobody would get its record."""
+    is_missing = is_masked or any(label is None or label != label for label in labels.tolist())
+    try:
+        classes = None if is_missing else np.unique(labels)
+    except TypeError:  # numbers and text
+        classes = None
+    if classes is None:
+        remedy = "need numbers or text, none missing; drop records without a label"
+        raise ParameterError("labels", f"{labels.dtype} of shape {labels.shape}", remedy)
+    return classes
 
 
 # By writer ----------------------------------------------------------------------------------------

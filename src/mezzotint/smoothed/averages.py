@@ -82,7 +82,7 @@ def continuous_average(
 
 
 def average_profile(
-    records: Sequence[int] | np.ndarray,
+    records: np.ndarray | Sequence[int],
     *,
     loss_rate: Rational | None = None,
     sampled: int | None = None,
