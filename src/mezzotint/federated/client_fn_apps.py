@@ -46,7 +46,8 @@ def adapted(call_next: Train) -> Train:
         reply = call_next(older, context)
         if reply.has_error():
             return reply
-        newer = _newer_content(reply.content, list(arrays), word)
+        array_names = list(arrays)
+        newer = _newer_content(reply.content, array_names, word)
         return Message(newer, reply_to=message)
 
     return answer
@@ -54,7 +55,9 @@ def adapted(call_next: Train) -> Train:
 
 def _older_content(message: Message, arrays: ArrayRecord, word: str) -> RecordDict:
     """What a `client_fn` app takes: arrays by number, and one record of settings."""
-    numbered = {str(index): array for index, array in enumerate(arrays.values())}
+    numbered: dict[str, Array] = {}
+    for index, array in enumerate(arrays.values()):
+        numbered[str(index)] = array
     settings: dict[str, Any] = {}
     for record in message.content.config_records.values():
         settings |= record
@@ -67,16 +70,16 @@ def _older_content(message: Message, arrays: ArrayRecord, word: str) -> RecordDi
 def _newer_content(content: RecordDict, names: list[str], word: str) -> RecordDict:
     """What a train or evaluate function returns, from the result of `fit` or `evaluate`."""
     records = content.metric_records
-    examples = records[f"{word}res.num_examples"]["num_examples"]
+    example_record = records[f"{word}res.num_examples"]
     reported = content.config_records[f"{word}res.metrics"]
     metrics = MetricRecord()
     for metric, number in reported.items():
         if isinstance(number, int | float):
             metrics[metric] = number
-    metrics[EXAMPLES] = float(str(examples))
+    metrics[EXAMPLES] = float(str(example_record["num_examples"]))
     if word == "evaluate":
-        loss = records["evaluateres.loss"]["loss"]
-        metrics["loss"] = float(str(loss))
+        loss_record = records["evaluateres.loss"]
+        metrics["loss"] = float(str(loss_record["loss"]))
         return RecordDict({"metrics": metrics})
     trained = content.array_records["fitres.parameters"]
     if len(trained) != len(names):

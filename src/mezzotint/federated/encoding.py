@@ -217,7 +217,8 @@ class Encoding(ABC):
     @property
     def binding(self) -> bytes:
         """SHA-256 of the description, part of every round's plan."""
-        return hashlib.sha256(canonical(self.as_dict()).encode()).digest()
+        description = canonical(self.as_dict())
+        return hashlib.sha256(description.encode()).digest()
 
 
 _OLD_KEYS = {"l2_norm": "clip_norm"}
@@ -324,10 +325,12 @@ class SchemeEncoding(Encoding, Generic[S]):
 
     def encode(self, update: npt.ArrayLike, *, rng: Seed = None) -> Integers:
         vector = check_vector(update, name="update")
-        return self.scheme(vector.size).encode(vector, rng)
+        scheme = self.scheme(vector.size)
+        return scheme.encode(vector, rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        decoded_sum = self.scheme(size, count).decode_sum(np.asarray(total), count)
+        scheme = self.scheme(size, count)
+        decoded_sum = scheme.decode_sum(np.asarray(total), count)
         return decoded_sum / count
 
     @abstractmethod
@@ -383,7 +386,8 @@ class TableEncoding(SchemeEncoding[TableScheme]):
             check_scale("clip_norm", self.clip_norm)
         table = self.mechanism
         check_count("seed", self.seed, least=0, most=2**64)
-        check_scale("mechanism", float(np.max(np.abs(table.levels))))
+        level_sizes = np.abs(table.levels)
+        check_scale("mechanism", float(level_sizes.max()))
         self._hold(
             span=self.lattice.span,
             overflow="impossible",
@@ -422,9 +426,10 @@ class TableEncoding(SchemeEncoding[TableScheme]):
         """Nothing: the server of the sum has checked its range."""
 
     def as_dict(self) -> JsonObject:
+        table = parse_object(self.mechanism.to_json(), name="mechanism")
         values: JsonObject = {
             "kind": "table",
-            "mechanism": parse_object(self.mechanism.to_json(), name="mechanism"),
+            "mechanism": table,
             "clip_norm": self.clip_norm,
             "seed": self.seed,
         }
@@ -503,7 +508,8 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
     @classmethod
     def _planned(cls, noise_multiplier: float, **planned: Any) -> GaussianEncoding:
         """The encoding in the fewest bits; arguments as of `GaussianScheme.planned`."""
-        values = asdict(GaussianScheme.planned(noise_multiplier=noise_multiplier, **planned))
+        scheme = GaussianScheme.planned(noise_multiplier=noise_multiplier, **planned)
+        values = asdict(scheme)
         del values["size"]
         return cls(**values)
 
@@ -514,9 +520,8 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         return {"kind": "gaussian", "name": NOISE, "rotation": ROTATION, **asdict(self)}
 
     def _local(self, sums: Sums) -> Claim:
-        single_report = self.scheme(sums.size).claim(
-            clients=1, rounds=sums.rounds, delta=sums.delta
-        )
+        scheme = self.scheme(sums.size)
+        single_report = scheme.claim(clients=1, rounds=sums.rounds, delta=sums.delta)
         return replace(single_report, observer="reports", honest_clients=None)
 
     def mse(self) -> float:
@@ -545,9 +550,11 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         largest = self.largest_honest_norm(count=count, size=size)
         modulus = self.span + 1
         half = modulus // 2
-        residues = (np.asarray(total, dtype=np.int64) + half) % modulus
+        integers = np.asarray(total, dtype=np.int64)
+        residues = (integers + half) % modulus
         centred = (residues - half).astype(np.float64)
-        norm = self.granularity * float(np.linalg.norm(centred))
+        steps = float(np.linalg.norm(centred))
+        norm = self.granularity * steps
         if norm > largest:
             honest = f"that of {count} clients within their clipping norm exceeds {largest:.4g}"
             raise OutOfRangeInteger(
@@ -574,9 +581,12 @@ class GaussianEncoding(SchemeEncoding[GaussianScheme]):
         tail_bound = (FALSE_ALARM_BITS + 1) * math.log(2) + log_factor
         variance = count * self.scheme(size).variance
         signal = count * self.clip_norm
-        noise_square = variance * (size + 2 * math.sqrt(size * tail_bound) + 2 * tail_bound)
-        cross_term = 2 * signal * math.sqrt(2 * tail_bound * variance)
-        return math.sqrt(signal**2 + cross_term + noise_square) * _NORM_ROUNDING
+        excess = 2 * math.sqrt(size * tail_bound)
+        noise_square = variance * (size + excess + 2 * tail_bound)
+        deviation = math.sqrt(2 * tail_bound * variance)
+        cross_term = 2 * signal * deviation
+        largest_square = signal**2 + cross_term + noise_square
+        return math.sqrt(largest_square) * _NORM_ROUNDING
 
 
 @with_old_names(l2_norm="clip_norm")
@@ -631,4 +641,5 @@ def gaussian_encoding(
     if noise_multiplier is not None:
         return make(noise_multiplier)
     sums = Sums(size=size, clients=clients, rounds=rounds, corrupted=corrupted, delta=delta)
-    return noise_within(check_epsilon(epsilon), make, sums)[1]
+    _, encoding = noise_within(check_epsilon(epsilon), make, sums)
+    return encoding

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Literal, final
@@ -52,33 +53,41 @@ class Softmax(Model):
     def _probabilities(self, parameters: Vector, x: Features) -> Vector:
         # In the images' own precision: float32 halves the time, and updates are rounded to few bits
         # anyway.
-        layer = parameters.reshape(self.features + 1, self.classes).astype(x.dtype)
+        layer = parameters.reshape(self.features + 1, self.classes)
+        layer = layer.astype(x.dtype)
         weights = layer[:-1]
         biases = layer[-1]
-        inputs = x.reshape(len(x), -1)
-        scores = inputs @ weights + biases
+        scores = _flat(x) @ weights + biases
         scores -= scores.max(axis=1, keepdims=True)
         exponentials = np.exp(scores)
         return exponentials / exponentials.sum(axis=1, keepdims=True)
 
     def gradient(self, parameters: Vector, x: Features, y: Labels) -> Vector:
         residuals = self._probabilities(parameters, x)
-        residuals[np.arange(len(y)), y] -= 1
-        residuals /= len(y)
-        inputs = x.reshape(len(x), -1)
-        of_weights = inputs.T @ residuals
+        record_count = len(y)
+        residuals[np.arange(record_count), y] -= 1
+        residuals /= record_count
+        of_weights = _flat(x).T @ residuals
         of_biases = residuals.sum(axis=0)
         gradient = np.concatenate([of_weights.ravel(), of_biases])
         return gradient.astype(np.float64)
 
     def evaluate(self, parameters: Vector, x: Features, y: Labels) -> tuple[float, float]:
         probabilities = self._probabilities(parameters, x)
-        of_labels = probabilities[np.arange(len(y)), y]
+        records = np.arange(len(y))
+        of_labels = probabilities[records, y]
         # A probability that underflows counts as the least positive one.
         least_positive = np.finfo(probabilities.dtype).tiny
-        losses = -np.log(np.maximum(of_labels, least_positive))
-        is_right = probabilities.argmax(axis=1) == y
+        of_labels = np.maximum(of_labels, least_positive)
+        losses = -np.log(of_labels)
+        decisions = probabilities.argmax(axis=1)
+        is_right = decisions == y
         return float(losses.mean()), float(is_right.mean())
+
+
+def _flat(x: Features) -> Features:
+    """(n, features) of records of any shape."""
+    return x.reshape(len(x), -1)
 
 
 @with_old_fields(rate="learning_rate")
@@ -110,12 +119,13 @@ class LocalTraining:
     ) -> Vector:
         """The client's update of the parameters; the seed draws batches."""
         generator = np.random.default_rng(seed)
+        record_count = len(y)
 
-        def gradient(at: Vector) -> Vector:
-            if not 0 < self.batch < len(y):
-                return model.gradient(at, x, y)
-            chosen = generator.choice(len(y), self.batch, replace=False)
-            return model.gradient(at, x[chosen], y[chosen])
+        def gradient(local_parameters: Vector) -> Vector:
+            if not 0 < self.batch < record_count:
+                return model.gradient(local_parameters, x, y)
+            chosen = generator.choice(record_count, self.batch, replace=False)
+            return model.gradient(local_parameters, x[chosen], y[chosen])
 
         if self.algorithm == "fedsgd":
             return -gradient(parameters)
@@ -130,5 +140,5 @@ def model_for(name: str, federation: Federation) -> Model:
     """The model of this name for data of these shapes; ParameterError for any but "softmax"."""
     if name != "softmax":
         raise ParameterError("model", name, "use 'softmax', or write an app for your own model")
-    features = int(np.prod(federation.test_x.shape[1:]))
-    return Softmax(features=features, classes=federation.classes)
+    _, *record_shape = federation.test_x.shape
+    return Softmax(features=math.prod(record_shape), classes=federation.classes)

@@ -100,14 +100,14 @@ class Rehearsal:
             else:
                 shuffled = client_source.permutation(population)
                 places = shuffled[: self.clients_per_round]
-            client_data = [federation.clients[index] for index in places]
-            updates = [
-                self.training.update(self.model, parameters, *records, seed=seed + round_number)
-                for records in client_data
-            ]
-            if encoding.weighs:
-                example_counts = [len(labels) for _, labels in client_data]
-                updates = list(map(np.append, updates, example_counts))
+            round_seed = seed + round_number
+            updates: list[Vector] = []
+            for index in places:
+                x, y = federation.clients[index]
+                update = self.training.update(self.model, parameters, x, y, seed=round_seed)
+                if encoding.weighs:
+                    update = np.append(update, len(y))
+                updates.append(update)
             mean = mean_update(encoding, updates, rng=noise_source)
             state, change = self.optimizer.step(state, mean)
             parameters = parameters + self.learning_rate * change
@@ -129,7 +129,8 @@ def mean_update(encoding: Encoding, updates: list[Vector], *, rng: np.random.Gen
         for first in range(0, len(updates), batch_size):
             batch = np.stack(updates[first : first + batch_size])
             codes = encoding.mechanism.privatize(batch, rng)
-            integers = encoding.lattice.integers[np.asarray(codes).astype(np.intp)]
+            indices = np.asarray(codes).astype(np.intp)
+            integers = encoding.lattice.integers[indices]
             integer_sum += integers.sum(axis=0)
     else:
         for update in updates:
