@@ -19,7 +19,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 from mezzotint.core.errors import ParameterError
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import AnyArray, FloatArray
 
 RECORD = "mezzotint"
 """Record of the protocol's messages, and of the client's state."""
@@ -75,11 +75,10 @@ def parameters(arrays: ArrayRecord) -> int:
 def flatten(arrays: ArrayRecord) -> FloatArray:
     """All parameters of a record as one vector; ParameterError if there are none."""
     parameters(arrays)  # refuses a model without any
-    flat_arrays = [
-        array.numpy().ravel()
-        for array_name, array in arrays.items()
-        if is_parameter(array_name, array.dtype)
-    ]
+    flat_arrays: list[AnyArray] = []
+    for array_name, array in arrays.items():
+        if is_parameter(array_name, array.dtype):
+            flat_arrays.append(array.numpy().ravel())
     return np.concatenate(flat_arrays, dtype=np.float64)
 
 
@@ -93,22 +92,23 @@ def unflatten(vector: FloatArray, like: ArrayRecord) -> ArrayRecord:
         if not is_parameter(array_name, array.dtype):
             filled[array_name] = array
             continue
-        length = math.prod(array.shape)
-        values = vector[offset : offset + length].astype(array.dtype)
+        end = offset + math.prod(array.shape)
+        values = vector[offset:end].astype(array.dtype)
+        values = values.reshape(array.shape)
         # Not ascontiguousarray, which turns a scalar into an array of length 1.
-        shaped_values = np.asarray(values.reshape(array.shape), order="C")
-        filled[array_name] = Array(shaped_values)
-        offset += length
+        filled[array_name] = Array(np.asarray(values, order="C"))
+        offset = end
     return ArrayRecord(filled)
 
 
 def shapes(arrays: ArrayRecord) -> list[tuple[str, tuple[int, ...]]]:
     """Names and shapes of the parameters, in order."""
-    return [
-        (array_name, tuple(array.shape))
-        for array_name, array in arrays.items()
-        if is_parameter(array_name, array.dtype)
-    ]
+    parameter_shapes: list[tuple[str, tuple[int, ...]]] = []
+    for array_name, array in arrays.items():
+        if is_parameter(array_name, array.dtype):
+            shape = tuple(array.shape)
+            parameter_shapes.append((array_name, shape))
+    return parameter_shapes
 
 
 def protocol_record(message: Message) -> ConfigRecord | None:
@@ -190,13 +190,15 @@ def task_digest(content: RecordDict) -> bytes:
 
 def request(node: int, kind: str, values: Mapping[str, Any], task: Mapping[str, Any]) -> Message:
     """A message to a node, of this kind of Flower's, with the protocol's record and the task's."""
-    content = RecordDict({RECORD: ConfigRecord(dict(values)), **task})
+    record = ConfigRecord(dict(values))
+    content = RecordDict({RECORD: record, **task})
     return Message(content, message_type=kind, dst_node_id=node)
 
 
 def reply(message: Message, values: dict[str, Any]) -> Message:
     """An answer that carries only the protocol's record."""
-    content = RecordDict({RECORD: ConfigRecord(values)})
+    record = ConfigRecord(values)
+    content = RecordDict({RECORD: record})
     return Message(content, reply_to=message)
 
 

@@ -87,7 +87,8 @@ class Introductions:
                 del self._late_nodes[number]
         asked_before = self._clients.keys() | set(self._late_nodes.values())
         unknown = sorted(wanted - asked_before)
-        self._challenges |= {node: Challenge() for node in unknown}
+        for node in unknown:
+            self._challenges[node] = Challenge()
         questions = map(self._question, unknown)
         answers = arriving(grid, questions, timeout=self._timeout, late=self._late_nodes)
         for node, answer in answers:
@@ -117,9 +118,10 @@ class Introductions:
         if Key.REFUSED in record or not isinstance(payload, bytes):
             reason = one_line(record.get(Key.REASON, "it runs no mod"))
             raise MalformedMessage(Key.CARD, f"{silence}: {reason}")
-        if node not in self._challenges:
+        challenge = self._challenges.get(node)
+        if challenge is None:
             raise MalformedMessage(Key.CARD, "the node was not asked who it is")
-        card, roster = self._challenges[node].read(payload)
+        card, roster = challenge.read(payload)
         public_keys = {card.identity, card.channel}
         for client in self._clients.values():
             client_keys = {client.card.identity, client.card.channel}
@@ -127,14 +129,16 @@ class Introductions:
                 raise SwappedKey(Key.CARD, "another node has introduced itself with this key")
         client_name = card.identity.hex()
         if not self._has_roster and Key.NAME in record:
-            client_name = self._free_name(one_line(record[Key.NAME]), client_name)
+            wanted_name = one_line(record[Key.NAME])
+            client_name = self._free_name(wanted_name, client_name)
         return Introduction(card=card, name=client_name, roster=roster)
 
     def _free_name(self, name: str, identity: str) -> str:
         """A client's name for itself; ProtocolError for another's, or what could be its identity."""
         if name != identity and _IDENTITY.fullmatch(name):
             raise SwappedKey(Key.CARD, "a name that could be another client's key")
-        if any(name == client.name for client in self._clients.values()):
+        names = [client.name for client in self._clients.values()]
+        if name in names:
             raise DuplicateAnswer(
                 Key.CARD, "another node that is there has introduced itself by this name"
             )

@@ -96,7 +96,9 @@ class RunLedger:
     """
 
     def __init__(self, path: AnyPath | None, facts: JsonObject) -> None:
-        self.path = None if path is None else Path(path)
+        self.path: Path | None = None
+        if path is not None:
+            self.path = Path(path)
         self.facts = dict(facts)
         self._rounds: dict[int, _LoggedRound] = {}
         self._own: set[int] = set()
@@ -122,9 +124,10 @@ class RunLedger:
         """Record whose turn it is in a round that this object started, whether or not they then
         take part.
         """
+        names = _ordered(clients)
         with self._log.transaction() as append:
             self._started(number)
-            append({"round": number, "turn": tuple(sorted(set(clients)))})
+            append({"round": number, "turn": names})
 
     def ask(
         self,
@@ -149,14 +152,14 @@ class RunLedger:
             ParameterError: a round of another process, or one that is over; a minimum or a limit
                 that is not a count.
         """
-        asked_clients = tuple(sorted(set(clients)))
+        asked_clients = _ordered(clients)
         fewest_summands = check_count("minimum", minimum)
         if most_rounds is not None:
             check_count("most_rounds", most_rounds, least=0)
         with self._log.transaction() as append:
             if self._started(number).asked:
                 raise ParameterError("round", number, "was announced already, and clients asked")
-            charges = Counter({client: len(numbers) for client, numbers in self._charged().items()})
+            charges = self._charged()
             costliest = max(asked_clients, key=charges.__getitem__, default="")
             charged_rounds = charges[costliest]
             if most_rounds is not None and charged_rounds >= most_rounds:
@@ -175,9 +178,10 @@ class RunLedger:
             averaged: how many of them are in the round's mean, if that is not all; 0 if it came to
                 none.
         """
-        summed_clients = tuple(sorted(set(survivors)))
+        summed_clients = _ordered(survivors)
         with self._log.transaction() as append:
-            if not set(summed_clients) <= set(self._started(number).asked):
+            logged = self._started(number)
+            if not set(summed_clients) <= set(logged.asked):
                 raise ParameterError(
                     "survivors", ", ".join(summed_clients), "one of them was not asked"
                 )
@@ -207,13 +211,12 @@ class RunLedger:
 
     # Reading --------------------------------------------------------------------------------------
 
-    def _charged(self) -> dict[str, list[int]]:
-        """client -> rounds charged to it."""
-        numbers_by_name: dict[str, list[int]] = {}
-        for number, logged in self._rounds.items():
-            for client in logged.charged:
-                numbers_by_name.setdefault(client, []).append(number)
-        return numbers_by_name
+    def _charged(self) -> Counter[str]:
+        """client -> number of rounds charged to it, 0 for others."""
+        charges: Counter[str] = Counter()
+        for logged in self._rounds.values():
+            charges.update(logged.charged)
+        return charges
 
     def _known(self) -> dict[int, _LoggedRound]:
         """All rounds, including those of other processes."""
@@ -224,8 +227,8 @@ class RunLedger:
     def charges(self) -> dict[str, int]:
         """client -> number of rounds charged to it."""
         self._log.refresh()
-        charged = sorted(self._charged().items())
-        return {client: len(numbers) for client, numbers in charged}
+        charges = self._charged()
+        return dict(sorted(charges.items()))
 
     @property
     def turns(self) -> dict[int, tuple[str, ...]]:
@@ -303,6 +306,11 @@ class RunLedger:
             logged.failed = str(line["failed"])
 
 
+def _ordered(clients: Iterable[str]) -> tuple[str, ...]:
+    """The clients, each once."""
+    return tuple(sorted(set(clients)))
+
+
 def _names(listed: Iterable[object]) -> tuple[str, ...]:
     clients = tuple(str(client) for client in listed)
     if clients != tuple(listed):
@@ -339,7 +347,8 @@ class Checkpoint:
         }
         for vector_name, vector in self.optimizer.items():
             arrays[_STATE + vector_name] = vector
-        with replacing(folder / NAME, overwrite=True) as temporary, temporary.open("wb") as handle:
+        path = folder / NAME
+        with replacing(path, overwrite=True) as temporary, temporary.open("wb") as handle:
             np.savez(handle, **arrays)
 
     @classmethod
@@ -371,4 +380,5 @@ def _told_of(arrays: Mapping[str, FloatArray]) -> JsonObject:
     """The report in a checkpoint, whose losses may be infinite; nothing before there was one."""
     if "told" not in arrays:
         return {}
-    return parse_object(arrays["told"].tobytes(), name=NAME, finite=False)
+    report = arrays["told"]
+    return parse_object(report.tobytes(), name=NAME, finite=False)

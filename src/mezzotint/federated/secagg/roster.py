@@ -69,7 +69,8 @@ def turn(number_of_round: int, clients: int, population: int) -> list[int]:
     ([0, 1], [2, 3], [4, 0])
     """
     beginning = (number_of_round - 1) * clients
-    return [position % population for position in range(beginning, beginning + clients)]
+    end = beginning + clients
+    return [position % population for position in range(beginning, end)]
 
 
 def most_participations(
@@ -91,7 +92,8 @@ def most_participations(
     from scipy.special import bdtrc  # the tails of a binomial
 
     chance = clients_per_round / population
-    tails = np.append(bdtrc(np.arange(rounds), rounds, chance), 0.0)
+    excesses = bdtrc(np.arange(rounds), rounds, chance)
+    tails = np.append(excesses, 0.0)
     rare = np.flatnonzero(population * tails <= RISK)
     return int(rare[0])
 
@@ -112,8 +114,9 @@ def shuffled(count: int, key: bytes) -> list[int]:
 
 def first_shuffled(count: int, key: bytes, wanted: int) -> list[int]:
     """The first `wanted` < count of `shuffled`, in any order: 40 times as fast as sorting 10,000."""
+    words = draw_words(key, 0, 2 * count)
     # Ties of 64 bits at the border are negligible, too.
-    sort_keys = draw_words(key, 0, 2 * count)[::2]
+    sort_keys = words[::2]
     order = np.argpartition(sort_keys, wanted)
     return order[:wanted].tolist()
 
@@ -139,10 +142,17 @@ class Card:
         """64 bytes."""
         return self.identity + self.channel
 
+    @property
+    def statement(self) -> bytes:
+        """What its owner signs."""
+        return _CARD + self.to_bytes()
+
     @classmethod
     def from_reader(cls, reader: Reader) -> Card:
         """Reads one."""
-        return cls(identity=reader.take(masks.KEY_BYTES), channel=reader.take(masks.KEY_BYTES))
+        identity = reader.take(masks.KEY_BYTES)
+        channel = reader.take(masks.KEY_BYTES)
+        return cls(identity=identity, channel=channel)
 
 
 def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
@@ -162,10 +172,10 @@ def read_identity(path: str | Path, *, parameter: str = "identity") -> bytes:
 def introduce(identity: bytes) -> bytes:
     """The signed card of the client with this Ed25519 private key: 128 bytes."""
     private = Ed25519PrivateKey.from_private_bytes(identity)
-    card = Card(
-        identity=masks.public_bytes(private), channel=masks.public_bytes(channel_key(identity))
-    )
-    return card.to_bytes() + masks.sign(private, _CARD + card.to_bytes())
+    channel = masks.public_bytes(channel_key(identity))
+    card = Card(identity=masks.public_bytes(private), channel=channel)
+    signature = masks.sign(private, card.statement)
+    return card.to_bytes() + signature
 
 
 def read_introduction(data: bytes) -> Card:
@@ -175,10 +185,8 @@ def read_introduction(data: bytes) -> Card:
     with Reader(data, "card") as reader:
         card = Card.from_reader(reader)
         signature = reader.take(masks.SIGNATURE_BYTES)
-    if not (
-        masks.signed(card.identity, signature, _CARD + card.to_bytes())
-        and masks.has_large_order(card.channel)
-    ):
+    is_signed = masks.signed(card.identity, signature, card.statement)
+    if not is_signed or not masks.has_large_order(card.channel):
         raise SwappedKey(
             "card",
             "the owner of this identity did not sign this channel's key, or it has small order",
@@ -193,17 +201,20 @@ def show(identity: bytes, question: bytes, held: bytes) -> bytes:
     The question is that of a `Challenge`; SwappedKey for one that nobody honest asks.
     """
     introduction = introduce(identity)
-    shared = masks.agree(channel_key(identity), question, plan=b"", purpose=_OWNER, stage="card")
+    shared = _owner_secret(channel_key(identity), question)
     private = Ed25519PrivateKey.from_private_bytes(identity)
-    return (
-        introduction
-        + masks.sign(private, _owner_statement(question, shared, introduction, held))
-        + held
-    )
+    statement = _owner_statement(question, shared, introduction, held)
+    signature = masks.sign(private, statement)
+    return introduction + signature + held
 
 
-def _owner_statement(question: bytes, shared: bytes, said: bytes, held: bytes) -> bytes:
-    return b"mezzotint " + _OWNER + question + shared + said + held
+def _owner_secret(private: X25519PrivateKey, public: bytes) -> bytes:
+    """The secret that the owner of a channel's key and the asking server agree on."""
+    return masks.agree(private, public, plan=b"", purpose=_OWNER, stage="card")
+
+
+def _owner_statement(question: bytes, shared: bytes, introduction: bytes, held: bytes) -> bytes:
+    return b"mezzotint " + _OWNER + question + shared + introduction + held
 
 
 @final
@@ -235,7 +246,7 @@ class Challenge:
         card = read_introduction(introduction)
         if len(digest) not in (0, masks.KEY_BYTES):
             raise MalformedMessage("card", "what follows the card is not a roster's digest")
-        shared = masks.agree(self._private, card.channel, plan=b"", purpose=_OWNER, stage="card")
+        shared = _owner_secret(self._private, card.channel)
         statement = _owner_statement(self.question, shared, introduction, digest)
         if not masks.signed(card.identity, signature, statement):
             raise SwappedKey("card", "whoever shows this card does not hold its keys")
@@ -316,9 +327,8 @@ class Roster:
     @cached_property
     def _cycle(self) -> list[int]:
         """The order in which members take turns."""
-        return shuffled(
-            len(self.members), hashlib.sha256(b"mezzotint cycle" + self.digest).digest()
-        )
+        key = hashlib.sha256(b"mezzotint cycle" + self.digest)
+        return shuffled(len(self.members), key.digest())
 
     def cohort(self, number_of_round: int, clients: int, draw: Draw = "anew") -> tuple[Card, ...]:
         """The clients of a round, in the order drawn.
@@ -333,35 +343,31 @@ class Roster:
             ParameterError: more clients than members.
         """
         self.check_drawn(clients, parameter="clients")
-        draw_key = hashlib.sha256(
-            b"mezzotint draw" + self.digest + number(number_of_round, 4)
-        ).digest()
+        population = len(self.members)
+        encoded_round = number(number_of_round, 4)
+        draw_key = hashlib.sha256(b"mezzotint draw" + self.digest + encoded_round).digest()
         if draw == "anew":
-            return tuple(
-                self.members[position]
-                for position in shuffled(len(self.members), draw_key)[:clients]
-            )
-        turns = [
-            self._cycle[position] for position in turn(number_of_round, clients, len(self.members))
-        ]
-        return tuple(self.members[turns[position]] for position in shuffled(clients, draw_key))
+            positions = shuffled(population, draw_key)[:clients]
+        else:
+            places = turn(number_of_round, clients, population)
+            positions = [self._cycle[places[position]] for position in shuffled(clients, draw_key)]
+        cards = [self.members[position] for position in positions]
+        return tuple(cards)
 
     def to_bytes(self) -> bytes:
         """The roster on the wire."""
-        return (
-            self.beacon
-            + number(len(self.members), 2)
-            + b"".join(card.to_bytes() for card in self.members)
-        )
+        cards = [card.to_bytes() for card in self.members]
+        return self.beacon + number(len(cards), 2) + b"".join(cards)
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Roster:
         """The roster of `to_bytes`; MalformedMessage for anything else."""
         with Reader(data, "deal") as reader:
             beacon = reader.take(masks.KEY_BYTES)
-            members = tuple(Card.from_reader(reader) for _ in range(reader.number(2)))
+            member_count = reader.number(2)
+            members = [Card.from_reader(reader) for _ in range(member_count)]
         try:
-            return cls(members=members, beacon=beacon)
+            return cls(members=tuple(members), beacon=beacon)
         except ParameterError:
             raise MalformedMessage(
                 "deal", "the roster holds a key twice, is not sorted, or is too short"
@@ -374,9 +380,8 @@ class Roster:
     def to_json(self) -> str:
         """The text of the file."""
         members = [[card.identity.hex(), card.channel.hex()] for card in self.members]
-        return json.dumps(
-            {"format": _FORMAT, "beacon": self.beacon.hex(), "members": members}, indent=0
-        )
+        document = {"format": _FORMAT, "beacon": self.beacon.hex(), "members": members}
+        return json.dumps(document, indent=0)
 
     @classmethod
     def load(cls, path: str | Path) -> Roster:
@@ -390,11 +395,12 @@ class Roster:
             if document.get("format") != _FORMAT:
                 raise ValueError("another format")
             key_pairs: Sequence[tuple[str, str]] = document["members"]
-            cards = (
-                Card(identity=bytes.fromhex(identity), channel=bytes.fromhex(channel))
-                for identity, channel in key_pairs
-            )
-            return cls(members=tuple(cards), beacon=bytes.fromhex(document["beacon"]))
+            cards: list[Card] = []
+            for identity, channel in key_pairs:
+                card = Card(identity=bytes.fromhex(identity), channel=bytes.fromhex(channel))
+                cards.append(card)
+            beacon = bytes.fromhex(document["beacon"])
+            return cls(members=tuple(cards), beacon=beacon)
         except (KeyError, TypeError, ValueError) as error:
             raise FileFormatError(f"{Path(path).name}: not a roster ({error})") from None
 

@@ -344,7 +344,8 @@ class Server:
         self._stage_number = messages.STAGES.index("open")
         # No stage of signatures comes between, so all members in the sum are asked.
         self._agreed = dict.fromkeys(self._surviving_members(), b"")
-        head = messages.union(self.plan, self._dealt.coins(), self._masked, b"")
+        coins = self._dealt.coins()
+        head = messages.union(self.plan, coins, self._masked, b"")
         return self._with_sealed(head)
 
     def _surviving_members(self) -> list[int]:
@@ -384,7 +385,8 @@ class Server:
         if deal.index != index:
             raise UnknownSender("deal", f"client {index} speaks for {deal.index}", (index,))
         identity = self.cohort[index].identity
-        if not signed(identity, deal.signature, deal.statement(self.plan)):
+        statement = deal.statement(self.plan)
+        if not signed(identity, deal.signature, statement):
             raise SwappedKey("deal", f"client {index} did not sign its keys", (index,))
         for public_key in (deal.channel, deal.mask):
             if not masks.has_large_order(public_key):
@@ -431,12 +433,14 @@ class Server:
         identity = self.cohort[index].identity
         if not signed(identity, signature, statement):
             raise SwappedKey("sum", f"client {index} did not sign among whom it masked", (index,))
-        self._total += masks.read_words(packed, plan.bits, plan.coordinates, stage="sum")
+        words = masks.read_words(packed, plan.bits, plan.coordinates, stage="sum")
+        self._total += words
         self._masked[index] = signature
 
     def _proposals(self) -> Outbox:
-        proposal = messages.proposal(self.plan, self._dealt.coins(), self._masked)
-        return Outbox(self._surviving_members(), lambda index: proposal)
+        coins = self._dealt.coins()
+        proposal = messages.proposal(self.plan, coins, self._masked)
+        return Outbox(self._surviving_members(), lambda _: proposal)
 
     # Agree ----------------------------------------------------------------------------------------
 
@@ -504,7 +508,9 @@ class Server:
                 culprits,
             )
         kind = self._kind(owner)
-        secret = restored(plan, self._dealt[owner], self._dealt.seed(owner), kind, shares)
+        deal = self._dealt[owner]
+        seed_commitment = self._dealt.seed(owner)
+        secret = restored(plan, deal, seed_commitment, kind, shares)
         if secret is None:
             evidence = Blame(
                 identity=self.cohort[owner].identity,
