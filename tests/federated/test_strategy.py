@@ -237,6 +237,17 @@ def test_an_app_may_train_in_the_message_that_it_got(place: str, returns: Any) -
     assert strategy.incidents == []
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "bfloat16"])
+def test_a_model_whose_numbers_cannot_be_summed_is_refused_by_name(dtype: str) -> None:
+    """Such arrays stayed as they were, like counters, and nobody was told."""
+    odd = Array(dtype, (2,), "numpy.ndarray", bytes(200))
+    arrays = ArrayRecord({"a": Array(np.zeros(3)), "layer.b": odd})
+    strategy = SecureStrategy(encoding=EXACT, clients_per_round=6)
+    with pytest.raises(ParameterError, match=f"layer.b.*{dtype} is not summed"):
+        strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=1)
+    assert strategy.ledger.charges == {}
+
+
 def test_a_client_without_the_mod_is_left_out():
     grid = LocalGrid([_app(1.0), _app(1.0), _app(1.0), _app(1.0), _app(9.0, secure=False)])
     strategy = SecureStrategy(encoding=EXACT, clients_per_round=5)

@@ -58,10 +58,20 @@ BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 
 def is_parameter(name: str, dtype: str) -> bool:
     """Whether an array is part of the update: floating-point, and by its name not a running
-    statistic.
+    statistic; ParameterError for numbers that would be left out in silence.
     """
     last_part = name.rpartition(".")[2]
-    return np.dtype(dtype).kind == "f" and last_part not in BUFFERS
+    try:
+        kind = np.dtype(dtype).kind
+    except TypeError:  # types of other libraries, such as bfloat16
+        kind = "V"
+    if kind in "cV":
+        remedy = (
+            f"{dtype} is not summed; make it float32, and complex numbers two arrays: real and "
+            "imaginary parts"
+        )
+        raise ParameterError("arrays", name, remedy)
+    return kind == "f" and last_part not in BUFFERS
 
 
 def parameters(arrays: ArrayRecord) -> int:
