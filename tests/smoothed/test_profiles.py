@@ -296,7 +296,7 @@ BAD = [
     ({"counts": (2**54, 1)}, "2**53"),
     ({"loss_rate": 1}, "[0, 1)"),
     ({"loss_rate": -0.1}, "[0, 1)"),
-    ({"loss_rate": math.nan}, "or a number"),
+    ({"loss_rate": math.nan}, "need a number"),
     ({"loss_rate": "a lot"}, "finite number"),
     ({"sampled": 5}, "exactly one"),
     ({"loss_rate": None}, "exactly one"),
