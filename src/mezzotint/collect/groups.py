@@ -374,12 +374,16 @@ def total(group: Group, *, confidence: float = 0.95) -> Interval:
 
 
 def _squares_below(group: Group) -> FloatArray:
-    """(m,) a decoder whose expected value is at most the square of the input, whatever that is."""
+    """(m,) a decoder whose expected value is at most the square of the input, whatever that is.
+
+    It is close to the square on average over the range. One chosen by these reports would be high
+    where they lie by chance: shares that no inputs have would leave its mean unbounded.
+    """
     levels = group.counts.mechanism.levels
     if levels.size > MAX_CODES:
         return np.zeros(levels.size)
     nodes = nodes_of(group.counts)
     # Between nodes the chord of x^2 lies above it by no more than this.
     sagitta = nodes.widest() ** 2 / 4
-    shares = group.weights / group.weights.sum()
-    return -dominating(nodes.pmf, sagitta - nodes.x**2, shares, width=0.0)
+    even_shares = nodes.pmf.mean(axis=0)
+    return -dominating(nodes.pmf, sagitta - nodes.x**2, even_shares, width=0.0)
