@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from laws.registry import judges
 from mezzotint.core.errors import BudgetError, ParameterError, StorageError
@@ -230,3 +232,37 @@ def test_a_ledger_that_cannot_be_written_stops_the_round(tmp_path, monkeypatch):
         ledger.ask(number, ["a", "b"], minimum=2)
     monkeypatch.undo()
     assert ledger.charges == {}
+
+
+def _beyond(variance: float, epsilon: Any) -> Any:
+    """Hockey-stick divergence at epsilon of a Gaussian whose loss has this variance."""
+    deviation = math.sqrt(variance)
+    upper = norm.sf((epsilon - variance / 2) / deviation)
+    return upper - np.exp(epsilon) * norm.sf((epsilon + variance / 2) / deviation)
+
+
+def test_a_server_that_chooses_kinds_by_what_it_saw_reaches_more_than_delta() -> None:
+    """The threat model's number: sums of Gaussian noise first, then more of them where the loss is near the budget, and
+    else a table that shows everything with probability delta / 2 and nothing otherwise. Each plan alone is within.
+    """
+    budget, delta = 1.0, 1e-6
+
+    def most(share: float) -> float:
+        return brentq(lambda variance: _beyond(variance, budget) - share, 1e-4, 1.0)
+
+    alone, first = most(delta), most(delta / 2)
+    spread = math.sqrt(first)
+    losses = np.linspace(first / 2 - 9 * spread, first / 2 + 12 * spread, 200_001)
+    weights = norm.pdf(losses, first / 2, spread) * (losses[1] - losses[0])
+    more_noise = _beyond(alone - first, budget - losses)
+    shown = np.maximum(0.0, 1 - np.exp(budget - losses)) * (1 - delta / 2) + delta / 2
+    # A sum over 2e5 steps errs by their square: 1e-8 of these totals, and ten times as much below.
+    assert weights @ more_noise == pytest.approx(delta, rel=1e-6)
+    # As above; and delta^2 of both at once.
+    assert weights @ shown == pytest.approx(delta, rel=1e-6)
+    chosen = float(weights @ np.maximum(more_noise, shown))
+    assert 1.49 * delta < chosen < 1.5 * delta
+    # With Gaussian noise alone, the plan of the larger variance is beyond the other everywhere, but for the rounding of
+    # differences of probabilities.
+    less_noise = _beyond(0.9 * (alone - first), budget - losses)
+    assert (less_noise <= more_noise + 2.0**-48).all()

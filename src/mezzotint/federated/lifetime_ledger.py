@@ -187,9 +187,10 @@ class LifetimeLedger:
     share the file.
 
     Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the
-    encoding's own accountant; kinds are added up, each at its share of delta. A charge assumes the
-    worst case, a sum of the plan's minimum in which corrupted clients add no noise, and is never
-    taken back.
+    encoding's own accountant; kinds are added up, each at its share of delta, as if their numbers
+    had been fixed beforehand (docs/federated-threat-model.md, "Not protected"). A charge assumes
+    the worst case, a sum of the plan's minimum in which corrupted clients add no noise, and is
+    never taken back.
 
     Arguments:
         path: file, created if absent.
