@@ -262,7 +262,7 @@ def test_a_server_that_chooses_kinds_by_what_it_saw_reaches_more_than_delta() ->
     assert weights @ shown == pytest.approx(delta, rel=1e-6)
     chosen = float(weights @ np.maximum(more_noise, shown))
     assert 1.49 * delta < chosen < 1.5 * delta
-    # With Gaussian noise alone, the plan of the larger variance is beyond the other everywhere, but for the rounding of
-    # differences of probabilities.
+    # With Gaussian noise alone, the plan of the larger variance is beyond the other everywhere.
     less_noise = _beyond(0.9 * (alone - first), budget - losses)
+    # Differences of probabilities round by a few units of 2^-52.
     assert (less_noise <= more_noise + 2.0**-48).all()
