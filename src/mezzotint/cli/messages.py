@@ -16,7 +16,14 @@ OPTION_OF: Mapping[str, Mapping[str, str]] = {
     "estimate": {"source": "sources", "counts": "sources"},
     "federate": {"path": "out", "run": "file"},
     "ledger": {"path": "file"},
-    "privatize": {"path": "ledger", "users": "memoise_by", "key": "key_file", "rng": "seed"},
+    "privatize": {
+        "path": "ledger",
+        "mechanisms": "mechanism",
+        "memo": "memoise_by",
+        "users": "memoise_by",
+        "key": "key_file",
+        "rng": "seed",
+    },
     "report": {"source": "file", "counts": "file", "path": "file"},
     "train": {"path": "out"},
 }
