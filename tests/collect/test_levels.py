@@ -499,6 +499,27 @@ def test_stakes_on_a_chunk_do_not_know_the_chunks_after_it(monkeypatch: pytest.M
         assert first[end][-1] != second[end][-1]
 
 
+@pytest.mark.parametrize("borders", [(0, 40), (3, 4), (17, 90), (90, 128), (0, 128)])
+def test_mass_on_a_node_counts_as_that_of_any_cell_that_it_ends(borders: tuple[int, int]) -> None:
+    """An input inside a cell is a mixture of the cell's two ends: neither bound may cut it off."""
+    nodes = nodes_of(CodeCounts(mechanism=KRR8, counts=np.full(8, 50)))
+    start, stop = borders
+    assert nodes.breaks.size >= 129
+    inner, outer = nodes.inside(nodes.breaks[start], nodes.breaks[stop])
+    for cell in range(nodes.breaks.size - 1):
+        ends = (nodes.first_cell <= cell) & (cell <= nodes.last_cell)
+        assert ends.sum() == 2
+        if start <= cell < stop:
+            assert (outer[ends] == 1).all()
+        else:
+            assert (inner[ends] == 0).all()
+    assert (inner <= outer).all()
+    # Of the nodes at the two borders, which end a cell on either side, only the outer bound counts.
+    at_borders = (nodes.x == nodes.breaks[start]) | (nodes.x == nodes.breaks[stop])
+    assert (outer - inner)[~at_borders].sum() == 0
+    assert outer.sum() == stop - start + 1
+
+
 def test_safe_quantiles_skip_no_break() -> None:
     """The first break at which a test fails ends the search, although tests farther in would pass."""
     evidence = Betting(
