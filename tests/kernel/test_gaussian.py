@@ -87,6 +87,32 @@ def test_replacing_in_secret_mixes_a_near_and_a_far_pair(shift: float, rate: Fra
             assert mixed(denominator, numerator) == math.ceil(((ratio - 1) * WHOLE + value) / ratio)
 
 
+@pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(1, 2), Fraction(1)])
+def test_adding_and_removing_in_secret_are_rounded_up_to_the_last_unit(rate: Fraction) -> None:
+    """h of p P + (1 - p) Q to Q at c, and of Q to it: p h(s) and t h(p c / t) from h of P to Q."""
+    release = kernel.ExactRelease(
+        observer="model",
+        sampling="poisson",
+        rate=rate,
+        neighboring="add_or_remove_one",
+        noise_multiplier=Fraction(1),
+    )
+    with flint.ctx.workprec(256):
+        curve = gaussian_curve(flint.arb(1))
+        add, remove = sampled_curves(release, curve)
+        for ratio in (Fraction(1, 3), Fraction(20, 21), Fraction(1), Fraction(7, 5), Fraction(30)):
+            inner = 1 + (ratio - 1) / rate
+            added = (1 - ratio) * WHOLE
+            if inner > 0:
+                added = rate * curve(*inner.as_integer_ratio())
+            rest = 1 - (1 - rate) * ratio
+            removed = Fraction(0)
+            if rest > 0:
+                removed = rest * curve(*(rate * ratio / rest).as_integer_ratio())
+            assert add(*ratio.as_integer_ratio()) == math.ceil(added)
+            assert remove(*ratio.as_integer_ratio()) == math.ceil(removed)
+
+
 def test_one_step_without_sampling_is_the_closed_form() -> None:
     for neighboring, shift in (("add_or_remove_one", 0.5), ("replace_one", 1.0)):
         exact = norm.cdf(shift / 2 - 1.5 / shift) - math.exp(1.5) * norm.cdf(
