@@ -24,6 +24,7 @@ from mezzotint.core.errors import InfeasibleError, ParameterError
 from mezzotint.federated.app import run_server
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_app import make_client_app
+from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.flower_records import RECORD, Key
 from mezzotint.federated.local_reports import LocalStrategy, LocalUpdates
 from mezzotint.federated.policy import Policy, PolicyRefusal
@@ -242,6 +243,20 @@ def test_a_refusal_shows_that_what_was_asked_is_more_than_what_is_allowed(rule: 
         Policy(**{rule: np.nextafter(asked, 0)}).check_report(SCHEME)
     more, allowed = re.findall(r"\d[\d.e-]*", str(refused.value))
     assert float(more) == asked > float(allowed)
+
+
+@pytest.mark.parametrize("mod", [LocalUpdates, SecureUpdates])
+@pytest.mark.parametrize("stage", ["join", "report", "card", "deal", "sum", "agree", "unite", None])
+@pytest.mark.parametrize("fields", [{}, {Key.PAYLOAD: "text"}, {Key.PAYLOAD: 3, Key.ENCODING: 4.0}])
+def test_a_message_without_its_fields_is_refused_by_name(mod, stage, fields):
+    """That is a fact about the message alone; the client's log is not needed to understand it."""
+    app = ClientApp(mods=[mod(Policy())])
+    app.train()(lambda message, context: message)
+    grid = LocalGrid([app])
+    record = ConfigRecord(fields if stage is None else {Key.STAGE: stage, **fields})
+    message = Message(RecordDict({RECORD: record}), message_type="train", dst_node_id=10)
+    (answer,) = grid.send_and_receive([message])
+    assert _record(answer)[Key.REFUSED] != "ClientFault"
 
 
 def test_a_second_codebook_in_one_run_is_refused():

@@ -464,9 +464,10 @@ def name_of(context: Context) -> str:
 
 
 def as_bytes(value: object) -> bytes:
-    """The payload, checked to be bytes."""
+    """A field of a message, or of the state; PolicyRefusal unless it is there and bytes."""
     if not isinstance(value, bytes):
-        raise ParameterError(
-            "payload", type(value).__name__, "need bytes; the message was made by something else"
+        raise PolicyRefusal(
+            f"message: bytes are missing, or are {type(value).__name__}; server and client run "
+            "different versions"
         )
     return value

@@ -101,9 +101,9 @@ class LocalUpdates(Updates):
         self, record: ConfigRecord, message: Message, context: Context, call_next: Train
     ) -> Message:
         policy = self._policy(context)
-        stage = str(record[Key.STAGE])
+        stage = str(record.get(Key.STAGE))
         if stage == JOIN:
-            described = as_bytes(record[Key.ENCODING])
+            described = as_bytes(record.get(Key.ENCODING))
             policy.check_report(_announced(described))
             _check_lasting(policy, context)
             saved_state = context.state.config_records.get(RECORD)
@@ -114,7 +114,9 @@ class LocalUpdates(Updates):
             return reply(message, {Key.PAYLOAD: b"", Key.NAME: _name(context)})
         if stage != REPORT:
             raise PolicyRefusal("stage: unknown; server and client run different versions")
-        report = self._report(as_bytes(record[Key.PAYLOAD]), message, context, call_next, policy)
+        report = self._report(
+            as_bytes(record.get(Key.PAYLOAD)), message, context, call_next, policy
+        )
         return reply(message, {Key.PAYLOAD: report})
 
     def _report(
