@@ -5,10 +5,10 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
-from typing import Literal
+from typing import Literal, final
 
 import numpy.typing as npt
 
@@ -64,11 +64,8 @@ def vector(
     Source: Chaudhuri, Guo, Rabbat 2022, Lemma 6; docs/proofs/design.md, "Vectors".
 
     Example:
-        >>> result = mz.design.vector(2.0, dimension=16, clip_norm=1.0, levels=4)
-        >>> spent = mz.design.vector_epsilon(
-        ...     result.mechanism, dimension=16, l2_distance=2.0, inputs="grid"
-        ... )
-        >>> spent <= 2.0
+        >>> table = mz.design.vector(2.0, dimension=16, clip_norm=1.0, levels=4).mechanism
+        >>> mz.design.vector_epsilon(table, dimension=16, l2_distance=2.0, inputs="grid") <= 2.0
         True
     """
     started = time.perf_counter()
@@ -76,57 +73,76 @@ def vector(
     check_positive("clip_norm", clip_norm)
     check_count("dimension", dimension)
     make = partial(
-        optimal,
-        lower=-clip_norm,
-        upper=clip_norm,
-        levels=levels,
-        prior=prior,
-        knots=knots,
+        optimal, lower=-clip_norm, upper=clip_norm, levels=levels, prior=prior, knots=knots
     )
-    results: list[DesignResult] = []
-
-    def adds(result: DesignResult) -> bool:
-        """Whether a table keeps the vector within epsilon; then it is added to the results."""
-        vector_loss = vector_epsilon(
-            result.mechanism, dimension=dimension, l2_distance=2 * clip_norm, inputs=inputs
-        )
-        if vector_loss > epsilon:
-            return False
-        results.append(result)
-        return True
-
-    failure = _search_rates(make, adds, epsilon, clip_norm)
-    # Few coordinates may do better with an even share of epsilon: then the distance does not matter.
-    with contextlib.suppress(InfeasibleError):
-        adds(make(epsilon / dimension * (1 - 2 * UNEVEN)))
-    if not results:
-        raise failure
-    best = min(results, key=attrgetter("loss"))
+    search = _Search(
+        make=make, epsilon=epsilon, dimension=dimension, clip_norm=clip_norm, inputs=inputs
+    )
+    best = search.best()
     return replace(best, seconds=time.perf_counter() - started)
 
 
-def _search_rates(
-    make: Callable[..., DesignResult],
-    adds: Callable[[DesignResult], bool],
-    epsilon: float,
-    clip_norm: float,
-) -> InfeasibleError:
-    """Try rates of the squared metric; returns why there may be no table."""
+@final
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Search:
+    """A search among tables of one coordinate for vectors of bounded norm.
 
-    def holds(rate: float) -> bool:
+    Arguments:
+        make: as `optimal`, of the coordinate's range, levels, knots and prior.
+        epsilon, dimension, clip_norm, inputs: as of `vector`.
+        results: the tables tried that keep the vector within epsilon.
+    """
+
+    make: Callable[..., DesignResult]
+    epsilon: float
+    dimension: int
+    clip_norm: float
+    inputs: Inputs
+    results: list[DesignResult] = field(default_factory=list[DesignResult])
+
+    def best(self) -> DesignResult:
+        """The table of least loss; InfeasibleError where none keeps the vector within epsilon."""
+        failure = self._search_rates()
+        # Few coordinates may do better with an even share of epsilon: then the distance does not
+        # matter.
+        share = self.epsilon / self.dimension * (1 - 2 * UNEVEN)
+        with contextlib.suppress(InfeasibleError):
+            self._adds(self.make(share))
+        if not self.results:
+            raise failure
+        return min(self.results, key=attrgetter("loss"))
+
+    def _adds(self, result: DesignResult) -> bool:
+        """Whether a table keeps the vector within epsilon; then it is added to the results."""
+        vector_loss = vector_epsilon(
+            result.mechanism,
+            dimension=self.dimension,
+            l2_distance=2 * self.clip_norm,
+            inputs=self.inputs,
+        )
+        if vector_loss > self.epsilon:
+            return False
+        self.results.append(result)
+        return True
+
+    def _holds(self, rate: float) -> bool:
         """Whether a rate's table keeps to epsilon; where there is no table, a larger rate may."""
         try:
-            result = make(rate, metric="squared")
+            result = self.make(rate, metric="squared")
         except InfeasibleError:
             return True
-        return adds(result)
+        return self._adds(result)
 
-    # On the grid the metric's rate times the squared distance is the vector's epsilon; dithering
-    # needs a smaller one.
-    rate = epsilon / (2 * clip_norm) ** 2 * (1 - 2 * UNEVEN)
-    try:
-        if not adds(make(rate, metric="squared")):
-            bracket(holds, 0.0, rate, steps=_STEPS)
-    except InfeasibleError as error:
-        return error
-    return InfeasibleError(f"epsilon={epsilon:g}: no table meets it; use fewer knots")
+    def _search_rates(self) -> InfeasibleError:
+        """Try rates of the squared metric; returns why there may be no table."""
+        # On the grid the metric's rate times the squared distance is the vector's epsilon;
+        # dithering needs a smaller one.
+        squared_distance = (2 * self.clip_norm) ** 2
+        rate = self.epsilon / squared_distance * (1 - 2 * UNEVEN)
+        try:
+            result = self.make(rate, metric="squared")
+            if not self._adds(result):
+                bracket(self._holds, 0.0, rate, steps=_STEPS)
+        except InfeasibleError as error:
+            return error
+        return InfeasibleError(f"epsilon={self.epsilon:g}: no table meets it; use fewer knots")

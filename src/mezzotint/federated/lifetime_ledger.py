@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,7 +114,8 @@ class RoundMemory:
         earlier = self._digests.get(answer.round, {})
         if earlier.keys() & _EXCLUDED_AFTER[answer.stage]:
             raise ReplayedRound(answer.stage, "this round was answered before, or further")
-        if answer.stage == "deal" and answer.number <= self._last_dealt.get(answer.round[0], 0):
+        session, number = answer.round
+        if answer.stage == "deal" and number <= self._last_dealt.get(session, 0):
             raise ReplayedRound("deal", "a later round of this session was answered before")
         if answer.stage in earlier:
             if earlier[answer.stage] != answer.digest:
@@ -135,10 +137,12 @@ class RoundMemory:
         """Remember an answer."""
         if stage not in _ALL_STAGES:
             raise ValueError("unknown stage")
-        self._digests.setdefault((session, number), {})[stage] = digest
+        round_digests = self._digests.setdefault((session, number), {})
+        round_digests[stage] = digest
         if stage == "deal":
             self.dealings += 1
-            self._last_dealt[session] = max(number, self._last_dealt.get(session, 0))
+            last_dealt = self._last_dealt.get(session, 0)
+            self._last_dealt[session] = max(number, last_dealt)
 
 
 @final
@@ -211,7 +215,7 @@ class LifetimeLedger:
     """
 
     def __init__(self, path: AnyPath, *, identity: str) -> None:
-        self._counts: dict[SumKind, int] = {}
+        self._counts: Counter[SumKind] = Counter()
         self._encodings: dict[str, bytes] = {}
         self._memory = RoundMemory()
         header = {"format": _FORMAT, "version": 1, "identity": identity}
@@ -279,7 +283,8 @@ class LifetimeLedger:
         line: JsonObject = {**answer.line, "purpose": encoding.purpose, "kind": list(sum_kind)}
         with self._log.transaction() as append:
             self._memory.is_repeated(answer)  # never true: a repeated sum is refused
-            counts = {**self._counts, sum_kind: self._counts.get(sum_kind, 0) + 1}
+            counts = self._counts.copy()
+            counts[sum_kind] += 1
             encodings = self._encodings | {sum_kind.binding: packed(encoding)}
             total_epsilon = math.inf
             if most_epsilon < math.inf:
@@ -313,12 +318,14 @@ class LifetimeLedger:
         stage = str(line.get("stage", "sum"))  # sums alone were noted once, without a stage
         if "session" in line:
             digest = str(line.get("answer", ""))
-            self._memory.take(str(line["session"]), int(line["number"]), stage, digest)
+            session = str(line["session"])
+            number = int(line["number"])
+            self._memory.take(session, number, stage, digest)
         if stage != "sum":
             return
         binding, clients, corrupted, size = line["kind"]
         sum_kind = SumKind(str(binding), int(clients), int(corrupted), int(size))
-        self._counts[sum_kind] = self._counts.get(sum_kind, 0) + 1
+        self._counts[sum_kind] += 1
         if "encoding" in line:
             self._encodings[sum_kind.binding] = bytes.fromhex(line["encoding"])
 
@@ -330,8 +337,10 @@ def _total(counts: Mapping[SumKind, int], encodings: Mapping[str, bytes], delta:
         delta_share = math.nextafter(delta / len(counts), 0.0)
     costs: list[float] = []
     for sum_kind, rounds in counts.items():
-        encoding = _readable(encodings.get(sum_kind.binding, b""))
-        costs.append(_cost(encoding, sum_kind, rounds=rounds, delta=delta_share))
+        description = encodings.get(sum_kind.binding, b"")
+        encoding = _readable(description)
+        cost = _cost(encoding, sum_kind, rounds=rounds, delta=delta_share)
+        costs.append(cost)
     if len(costs) > 1:
         return math.nextafter(math.fsum(costs), math.inf)
     return sum(costs)

@@ -65,7 +65,8 @@ class WrappedEncoding(Encoding, ABC):
         return self.inner.mse()
 
     def check_room(self, clients: int, *, size: int) -> None:
-        self.inner.check_room(clients, size=self._inside(size))
+        inner_size = self._inside(size)
+        self.inner.check_room(clients, size=inner_size)
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
         inner_size = self._inside(size)
@@ -158,7 +159,9 @@ class WeightedEncoding(WrappedEncoding):
         within it, so never clipped; it does not depend on how fine a grid is.
         """
         lowest, highest = self._range
-        wider = highest if highest >= -lowest else lowest
+        wider = lowest
+        if highest >= -lowest:
+            wider = highest
         if self.inner.norm is None:
             return wider
         magnitude = min(self.inner.norm / 2, abs(wider))
@@ -199,16 +202,19 @@ class WeightedEncoding(WrappedEncoding):
             clipped = clip(clipped, norm="l2", bound=self.reach)
         clipped = np.clip(clipped, *self._range)
         weight = min(examples, self.most_examples) / self.most_examples
-        return self.inner.encode(weight * np.append(clipped, self.unit), rng=rng)
+        coordinates = np.append(clipped, self.unit)
+        return self.inner.encode(weight * coordinates, rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
-        return self.ratio(total, count=count, size=size)[0]
+        mean, _ = self.ratio(total, count=count, size=size)
+        return mean
 
     def ratio(self, total: Integers, *, count: int, size: int) -> tuple[Vector, float]:
         """The weighted mean, and the mean weight by which it was divided; arguments as of `decode`."""
         mean = self.inner.decode(total, count=count, size=size + 1)
         mean_weight = float(mean[-1]) / self.unit
-        weight = min(1.0, max(mean_weight, 1 / self.most_examples))
+        least_weight = 1 / self.most_examples
+        weight = min(1.0, max(mean_weight, least_weight))
         return mean[:-1] / weight, weight
 
     def as_dict(self) -> JsonObject:
@@ -396,9 +402,11 @@ class MetricsEncoding(WrappedEncoding):
             )
         middles, half_widths = self._middles
         metrics = vector[:count]
-        positions = np.clip((metrics - middles) / half_widths, -1, 1)
+        positions = (metrics - middles) / half_widths
+        positions = np.clip(positions, -1, 1)
         examples = vector[count:]
-        return self.inner.encode(np.append(self._share * positions, examples), rng=rng)
+        coordinates = np.append(self._share * positions, examples)
+        return self.inner.encode(coordinates, rng=rng)
 
     def decode(self, total: Integers, *, count: int, size: int) -> Vector:
         metrics = self.measured(total, count=count)
@@ -417,7 +425,8 @@ class MetricsEncoding(WrappedEncoding):
         if isinstance(self.inner, WeightedEncoding):
             centred, weight = self.inner.ratio(total, count=count, size=size)
             deviation /= weight
-            widening = np.sqrt(1 + (centred / self.inner.unit) ** 2)
+            shifts = centred / self.inner.unit
+            widening = np.sqrt(1 + shifts**2)
         else:
             centred = self.inner.decode(total, count=count, size=size)
         middles, half_widths = self._middles

@@ -281,11 +281,11 @@ class Roster:
     beacon: bytes
 
     def __post_init__(self) -> None:
-        public_keys = [
-            public_key for card in self.members for public_key in (card.identity, card.channel)
-        ]
+        identities = [card.identity for card in self.members]
+        channels = [card.channel for card in self.members]
+        public_keys = identities + channels
         population = len(self.members)
-        in_order = list(self.members) == sorted(self.members, key=lambda card: card.identity)
+        in_order = identities == sorted(identities)
         widths = {len(public_key) for public_key in (*public_keys, self.beacon)}
         small_keys = masks.SMALL_IDENTITIES & set(public_keys)
         for holds, culprit, remedy in (
@@ -315,7 +315,8 @@ class Roster:
     @cached_property
     def digest(self) -> bytes:
         """SHA-256 of the roster: part of every plan."""
-        return hashlib.sha256(_FORMAT.encode() + self.to_bytes()).digest()
+        content = _FORMAT.encode() + self.to_bytes()
+        return hashlib.sha256(content).digest()
 
     def check_drawn(self, clients: int, *, parameter: str) -> None:
         """ParameterError, naming the parameter, for a round of no clients or of more clients than
@@ -490,7 +491,9 @@ class Trust:
         """The plan's roster: this client's own, or the one shipped to a client without; PlanRefused
         for another one.
         """
-        roster = Roster.from_bytes(shipped) if self.roster is None else self.roster
+        roster = self.roster
+        if roster is None:
+            roster = Roster.from_bytes(shipped)
         if plan.roster != roster.digest:
             complaint = "the plan is about other clients than this client's roster lists"
             raise PlanRefused("plan", f"roster: {complaint}")
