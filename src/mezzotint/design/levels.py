@@ -241,7 +241,8 @@ def _starts(
         levels = np.sort(np.concatenate(all_levels))
         gaps = np.maximum(np.diff(levels), 1e-2)
         logits = np.log(shares / shares.sum())
-        points.append(np.concatenate([logits, [0.0], np.log(gaps)]))
+        point = np.concatenate([logits, [0.0], np.log(gaps)])
+        points.append(point)
     exact_points = np.array(points)
     noisy_points = exact_points + _NOISE * rng.normal(size=exact_points.shape)
     # Mirror images too: the search must not prefer a side.
@@ -382,12 +383,15 @@ def required_overhang(problem: Problem, knots: FloatArray) -> float:
         reach *= 4
         if reach > 1e12 * problem.width:
             return math.inf
-    return bracket(holds, reach, within)[0]
+    smallest_reach, _ = bracket(holds, reach, within)
+    return smallest_reach
 
 
 def unit_effect(levels: FloatArray) -> float:
     """What one unit of 2**-32 moves a mean of these levels by, at most."""
-    return float(levels[-1]) / TOTAL - float(levels[0]) / TOTAL
+    lowest = float(levels[0])
+    highest = float(levels[-1])
+    return highest / TOTAL - lowest / TOTAL
 
 
 def most_unit_effect(problem: Problem) -> float:
@@ -481,7 +485,9 @@ def level_bounds(
     UnboundedLevelsWarning. Knots matter for metrics only.
     """
     half_range = problem.width / 2
-    inputs = np.array([problem.lower, problem.upper]) if knots is None else knots
+    inputs = knots
+    if inputs is None:
+        inputs = np.array([problem.lower, problem.upper])
     overhang = 0.0
     if not math.isinf(problem.max_bias):
         overhang = required_overhang(problem, inputs) / half_range

@@ -78,12 +78,13 @@ def _mse_limit(
         variance_bound = constant * variance / (variance - lowest)
         best_bound = max(best_bound, constant + lowest, variance_bound)
         is_used = floors > _USED * floors.max()
-        if best_bound >= constant * (1 - _CLOSE) or levels.size > most_levels:
-            largest_square = float((levels[[0, -1]] ** 2).sum())
+        is_close = best_bound >= constant * (1 - _CLOSE)
+        if is_close or levels.size > most_levels:
+            end_squares = levels[[0, -1]] ** 2
+            largest_square = float(end_squares.sum())
             rounding_error = _SUM_ROUNDING * ratio * largest_square
-            return (best_bound * (1 - BOUND_ROUNDING) - rounding_error) * half_range**2, levels[
-                is_used
-            ]
+            rounded_bound = best_bound * (1 - BOUND_ROUNDING) - rounding_error
+            return rounded_bound * half_range**2, levels[is_used]
         is_used[[0, -1]] = True
         new_levels = positions[values < 1e-3 * lowest]
         kept_levels = levels[is_used]
@@ -106,16 +107,20 @@ def _averages(problem: Problem, edges: FloatArray) -> tuple[FloatArray, FloatArr
     inputs = problem.center + half_range * edges
     inputs = np.clip(inputs, problem.lower, problem.upper)
     data_moments = problem.prior.moments(inputs)[:, :3]
-    mass, first_moment, second_moment = (data_moments / half_range ** np.arange(3)).T
+    unit_powers = half_range ** np.arange(3)
+    centred_moments = data_moments / unit_powers
+    mass, first_moment, second_moment = centred_moments.T
     cell_width = np.diff(problem.centered(inputs))
     mass_right = first_moment / cell_width
     mass_left = mass - mass_right
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_right = second_moment / first_moment
-        mean_left = (first_moment - second_moment / cell_width) / mass_left
+        first_moment_left = first_moment - second_moment / cell_width
+        mean_left = first_moment_left / mass_left
     distances = np.stack([mean_left, mean_right], axis=1)
-    means = problem.centered(inputs)[:-1, None] + distances
-    return means, np.stack([mass_left, mass_right], axis=1)
+    starts = problem.centered(inputs[:-1])
+    masses = np.stack([mass_left, mass_right], axis=1)
+    return starts[:, None] + distances, masses
 
 
 def _mae_limit(problem: Problem, largest: float) -> float:
@@ -126,18 +131,22 @@ def _mae_limit(problem: Problem, largest: float) -> float:
     values are at the ends of these
     pieces: a finite program whose columns are those ends bounds all real levels.
     """
-    edges = np.linspace(-1.0, 1.0, 3 * _INPUT_CELLS // 2 + 1)
-    means, masses = _averages(problem, edges)
-    has_mass = masses.ravel() > 0
+    cell_count = 3 * _INPUT_CELLS // 2
+    edges = np.linspace(-1.0, 1.0, cell_count + 1)
+    cell_means, cell_masses = _averages(problem, edges)
+    means = cell_means.ravel()
+    masses = cell_masses.ravel()
+    has_mass = masses > 0
     # The rows at the ends of the range have no mass, and so cost nothing.
-    inner_means = np.clip(means.ravel()[has_mass], -1.0, 1.0)
+    inner_means = np.clip(means[has_mass], -1.0, 1.0)
     cell_ends = np.repeat(edges, 2)[1:-1]
-    cells = np.repeat(np.arange(edges.size - 1), 2)
+    cells = np.repeat(np.arange(cell_count), 2)
     levels = np.concatenate([[-largest, -1.0], cell_ends, [1.0, largest]])
     level_cells = np.pad(cells, 2, constant_values=-1)
     distances = np.abs(levels - cell_ends[has_mass, None])
-    costs = masses.ravel()[has_mass, None] * distances
-    costs[cells[has_mass, None] == level_cells] = 0.0
+    costs = masses[has_mass, None] * distances
+    is_inside = cells[has_mass, None] == level_cells
+    costs[is_inside] = 0.0
     epsilon_above = math.nextafter(problem.epsilon, math.inf)
     program = assemble(
         target_means=np.pad(inner_means, 1, constant_values=(-1.0, 1.0)),
@@ -145,7 +154,8 @@ def _mae_limit(problem: Problem, largest: float) -> float:
         costs=np.pad(costs, ((1, 1), (0, 0))),
         parts=[partial(ratio_part, epsilon=epsilon_above)],
     )
-    return safe_bound(program, solve(program).dual) * problem.width / 2
+    solution = solve(program)
+    return safe_bound(program, solution.dual) * problem.width / 2
 
 
 def limit_of(
