@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from statistics import NormalDist
@@ -125,6 +126,21 @@ def test_losses_up_to_epsilon_take_nothing_off() -> None:
                 measure,
                 Target(release(TWO), Fraction(1, 2), Fraction("0.38843"), None),
             )
+
+
+@pytest.mark.parametrize("epsilon", ["0", "1/3", "1/2", "3/4", "1", "5/4"])
+def test_every_loss_above_epsilon_counts(epsilon: str) -> None:
+    """Quarters at the losses 0, 1/2 and 1, and a quarter that is lost: each from just above itself on."""
+    masses = flint.fmpz_poly([WHOLE // 4] * 3)
+    measure = losses.Measure(masses, 0, 0, Fraction(1, 2))
+    level = float(Fraction(epsilon))
+    exact = 1 / 4 + sum(max(0.0, 1 - math.exp(level - loss)) for loss in (0.0, 0.5, 1.0)) / 4
+    doubt = Fraction(1, 10**12)
+    with flint.ctx.workprec(128):
+        stated = Target(release(TWO), Fraction(epsilon), Fraction(exact) + doubt, None)
+        losses.check_delta_of(measure, stated)
+        with pytest.raises(kernel.Refused, match="too small"):
+            losses.check_delta_of(measure, replace(stated, delta=Fraction(exact) - doubt))
 
 
 def test_sums_at_equality() -> None:
