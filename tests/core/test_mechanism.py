@@ -104,6 +104,13 @@ def test_equality_and_hash_are_the_tables() -> None:
     assert built(weights=np.array(GOOD["weights"], dtype=np.uint64)) == built()
 
 
+def test_arrays_of_other_layouts_are_laid_out_row_by_row() -> None:
+    weights = built().weights
+    transposed = built(weights=np.asfortranarray(weights))
+    assert transposed == built()
+    assert transposed.weights.flags.c_contiguous
+
+
 @given(mechanism=mechanisms(max_levels=20))
 def test_pickle_and_replace_keep_the_table(mechanism: Mechanism) -> None:
     _ = mechanism.worst_ratio

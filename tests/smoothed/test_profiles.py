@@ -122,6 +122,13 @@ def test_relative_error_on_real_elections_is_below_1e_9(name: str) -> None:
         assert mp.mpf(10) ** mp.mpf(result.log10_upper) >= truth
 
 
+def test_noise_that_is_purely_private_is_answered_at_any_size() -> None:
+    large = {"counts": (10**5, 10**5), "loss_rate": 0.01, "noise_ratio": 0.5}
+    assert profile(**large, epsilon=9.0).log10_upper == -math.inf
+    with pytest.raises(ParameterError, match="grid"):
+        profile(**large, epsilon=0.1)
+
+
 def test_a_noisy_delta_is_closed_where_its_error_is_1e_10_of_it() -> None:
     for epsilon, status in ((2.0, "closed"), (3.0, "bracketed"), (5.0, "bracketed")):
         result = profile((60, 30), sampled=30, noise_ratio=0.02, epsilon=epsilon)

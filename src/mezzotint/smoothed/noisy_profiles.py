@@ -43,12 +43,6 @@ def noisy_profile(
     compared.
     """
     log10_worst = log10_worst_case_noisy(sample, noise, loss)
-    # One count more than present can be sampled from a neighbour.
-    largest_counts = [min(sample.sampled, count + 1) for count in histogram]
-    shape = np.array(largest_counts, dtype=np.int64) + 1
-    if math.prod(shape.tolist()) > MAX_CELLS:
-        remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
-        raise ParameterError("noise_ratio", float(noise), remedy)
     if log10_worst == -math.inf:
         reason = "The noise alone makes the mechanism purely private at this loss."
         return profile_of(
@@ -59,6 +53,12 @@ def noisy_profile(
             worst=log10_worst,
             reason=reason,
         )
+    # One count more than present can be sampled from a neighbour.
+    largest_counts = [min(sample.sampled, count + 1) for count in histogram]
+    shape = np.array(largest_counts, dtype=np.int64) + 1
+    if math.prod(shape.tolist()) > MAX_CELLS:
+        remedy = f"needs a grid of shape {tuple(shape.tolist())}; sample fewer records"
+        raise ParameterError("noise_ratio", float(noise), remedy)
     largest, pair = _worst_noisy_pair(histogram, shape, sample, loss, noise)
     # All sums before the difference are of positive double-doubles: each outcome is good to a few
     # 2**-100 per step, outcomes sum to 1 on either side, and probabilities below 1e-300 were
