@@ -14,6 +14,7 @@ import pytest
 from mezzotint import Mechanism
 from mezzotint.core.types import TOTAL
 from mezzotint.privacy.sums import geometry
+from mezzotint.privacy.sums.compiled import gather
 from mezzotint.privacy.sums.geometry import (
     _mean_quotients,
     loss_profile,
@@ -86,6 +87,27 @@ def test_a_bin_is_bounded_over_all_of_its_ratios_and_distances() -> None:
         assert exact <= bound[0] * (1 + MANY)
         # The grid misses a hump by half a step, of which the loss is the square.
         assert bound[0] <= exact * (1 + 1e-4)
+
+
+def test_gathered_weights_keep_their_mean_between_two_points_of_the_grid() -> None:
+    generator = np.random.default_rng(8)
+    unit, parts, octaves = 2.0**-10, 4, 12
+    steps = [2**octave * (1 + part / parts) for octave in range(octaves) for part in range(parts)]
+    points = unit * np.array([0.0, *steps])
+    weights = generator.choice([0.0, 0.25, 1.5], 200)
+    high = generator.uniform(-1, 1, 200) * 2.0 ** generator.integers(-14, 1, 200)
+    low = high - generator.uniform(0, 1, 200)
+    totals = np.zeros((2, points.size))
+    gather(weights, low, high, unit, parts, totals)
+    expected = np.zeros_like(totals)
+    for weight, *sides in zip(weights, high, -low, strict=True):
+        for side, ratio in enumerate(sides):
+            if ratio > 0:
+                below = int(np.searchsorted(points, ratio, side="right")) - 1
+                share = (ratio - points[below]) / (points[below + 1] - points[below])
+                expected[side, below] += weight * (1 - share)
+                expected[side, below + 1] += weight * share
+    np.testing.assert_allclose(totals, expected, rtol=MANY, atol=FEW)
 
 
 def test_excess_at_thousands_of_points() -> None:
