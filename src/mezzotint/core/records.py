@@ -4,14 +4,14 @@ progress.
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
+from itertools import chain, count
+from math import inf, isfinite, isinf
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def ticks(progress: Progress | None, total: int) -> Callable[[], None]:
     """A function to call after each of `total` steps; it tells `progress` how many are done."""
     if progress is None:
         return lambda: None
-    step_numbers = itertools.count(1)
+    step_numbers = count(1)
     return lambda: progress(next(step_numbers), total)
 
 
@@ -44,21 +44,20 @@ def plain(value: object) -> Json:
     if isinstance(value, Record):
         return value.as_dict()
     if is_dataclass(value) and not isinstance(value, type):
-        names = [field.name for field in fields(value)]
-        return {name: plain(getattr(value, name)) for name in names}
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
-        entries = cast("Mapping[object, object]", value).items()
-        return {str(key): plain(inner) for key, inner in entries}
+        mapping = cast("Mapping[object, object]", value)
+        return {str(key): plain(inner) for key, inner in mapping.items()}
     if isinstance(value, (list, tuple)):
         return [plain(inner) for inner in cast("list[object]", value)]
     to_list = getattr(value, "tolist", None)
     if to_list is not None:  # numpy scalars and arrays
         return plain(to_list())
-    if isinstance(value, float) and not math.isfinite(value):
+    if isinstance(value, float) and not isfinite(value):
         return str(value)
     if isinstance(value, Fraction):
         return f"{value.numerator}/{value.denominator}"
-    if value is None or isinstance(value, (bool, int, float, str)):
+    if value is None or isinstance(value, (int, float, str)):
         return value
     return str(value)
 
@@ -77,7 +76,8 @@ def escaped(text: str) -> str:
         if letter.isprintable() or letter in "\n\t":
             letters.append(letter)
         else:
-            letters.append(ascii(letter)[1:-1])
+            quoted = ascii(letter)
+            letters.append(quoted[1:-1])
     return "".join(letters)
 
 
@@ -85,7 +85,7 @@ def number(value: float | None, digits: int = 6) -> str:
     """A number to this many significant digits; a dash for None, a word for infinity."""
     if value is None:
         return "-"
-    if math.isinf(value):
+    if isinf(value):
         return "unbounded" if value > 0 else "-unbounded"
     return f"{value + 0.0:.{digits}g}"
 
@@ -97,7 +97,7 @@ def above(value: float, digits: int = 6) -> str:
     >>> above(1.2345671), above(1e-05), above(0.1)
     ('1.23457', '1e-05', '0.1')
     """
-    if math.isinf(value):
+    if isinf(value):
         return number(value)
     # The shortest decimal, not the binary one: 1e-05 lies just above a hundred-thousandth, and
     # would read 1.00001e-05.
@@ -141,10 +141,10 @@ def log10_shown(name: str, value: float | None, digits: int = 8) -> str:
 
     >>> log10_shown("log10_upper", -1.23456789012), log10_shown("log10_lower", -1.23456789012)
     ('-1.2345678', '-1.2345679')
-    >>> log10_shown("log10_delta", -math.inf), log10_shown("log10_delta", -0.0)
+    >>> log10_shown("log10_delta", -inf), log10_shown("log10_delta", -0.0)
     ('-infinity: exactly 0', '0')
     """
-    if value is None or value == -math.inf:
+    if value is None or value == -inf:
         return EXACTLY_ZERO
     if name in ("log10_upper", "log10_worst_case"):
         return above(value + 0.0, digits)
@@ -167,7 +167,8 @@ def percent(value: float) -> str:
 
 def confidence_percent(confidence: float) -> str:
     """The confidence of an interval as a percentage with all its digits: .99999 is not 100 %."""
-    percentage = 100 * Decimal(repr(float(confidence)))
+    shortest_decimal = repr(float(confidence))
+    percentage = 100 * Decimal(shortest_decimal)
     return f"{percentage.normalize():f} %"
 
 
@@ -216,14 +217,18 @@ class Record:
 
     def __str__(self) -> str:
         cells = self._cells()
-        width = max(map(len, cells), default=0) + 2
+        longest_name = max(map(len, cells), default=0)
+        width = longest_name + 2
         wrapper = textwrap.TextWrapper(
             TERMINAL_COLUMNS,
             subsequent_indent=" " * width,
             break_long_words=False,
             break_on_hyphens=False,
         )
-        lines = [wrapper.fill(f"{name:<{width}}{text}") for name, text in cells.items()]
+        lines: list[str] = []
+        for name, text in cells.items():
+            line = name.ljust(width) + text
+            lines.append(wrapper.fill(line))
         return "\n".join(lines)
 
     def _repr_html_(self) -> str:
@@ -273,7 +278,8 @@ class Records(list[Item]):
         lines: list[str] = []
         for text_row in text_rows:
             padded_row = map(str.ljust, text_row, widths)
-            lines.append("  ".join(padded_row).rstrip())
+            line = "  ".join(padded_row)
+            lines.append(line.rstrip())
         if table.shared:
             lines.append(table.shared)
         return "\n".join(lines)
@@ -293,21 +299,22 @@ class Records(list[Item]):
 
     def _table(self) -> _TextTable:
         records = [_cells_of(record.as_dict()) for record in self]
-        texts_by_field: dict[str, list[str]] = {}
-        for field_name in dict.fromkeys(itertools.chain.from_iterable(records)):
-            texts_by_field[field_name] = [cells.get(field_name, "") for cells in records]
+        field_names = dict.fromkeys(chain.from_iterable(records))
         shared: list[str] = []
-        columns: dict[str, list[str]] = {}
-        for field_name, texts in texts_by_field.items():
-            if len(records) == 1 or len(set(texts)) > 1:
-                columns[field_name] = texts
-            elif texts[0]:
-                shared.append(f"{field_name} {texts[0]}")
+        names: list[str] = []
+        for field_name in field_names:
+            texts = {cells.get(field_name, "") for cells in records}
+            if len(records) == 1 or len(texts) > 1:
+                names.append(field_name)
+                continue
+            (text,) = texts
+            if text:
+                shared.append(f"{field_name} {text}")
         rows: list[list[str]] = []
-        for index in range(len(records)):
-            rows.append([texts[index] for texts in columns.values()])
+        for cells in records:
+            rows.append([cells.get(name, "") for name in names])
         return _TextTable(
-            names=list(columns),
+            names=names,
             rows=rows,
             shared=", ".join(shared),
         )
@@ -370,10 +377,11 @@ def _cell(value: Json) -> str:
     if isinstance(value, list):
         texts = [_cell(inner) for inner in value]
         if len(texts) > SHOWN_ENTRIES:
-            texts = [*texts[:3], "...", *texts[-2:]]
+            texts[3:-2] = ["..."]
         return ", ".join(texts)
     if isinstance(value, dict):
+        texts = {name: _cell(inner) for name, inner in value.items()}
         if value.keys() >= {"value", "low", "high"}:  # an interval
-            return f"{_cell(value['value'])} ({_cell(value['low'])} to {_cell(value['high'])})"
-        return ", ".join(f"{name} {_cell(inner)}" for name, inner in value.items())
+            return "{value} ({low} to {high})".format(**texts)
+        return ", ".join(map(" ".join, texts.items()))
     return str(value)

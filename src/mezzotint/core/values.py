@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, final
+from typing import Any, cast, final
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +22,16 @@ import pyarrow.compute as pc
 
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.table import MISSING, OTHER, Table
+from mezzotint.core.types import BoolArray, Floats, IntArray
 
 compute: Any = pc  # its functions are made at import time, unseen by type checkers
 of: Any = pa.types
 
-BoolArray = npt.NDArray[np.bool_]
-Numbers = npt.NDArray[np.floating]
+Refusal = Callable[[int | None, str], ParameterError]
+"""The error for an entry, by its index, or for all of them; and words about it."""
+
+Markers = frozenset[str]
+"""Texts that mean a missing value."""
 
 EXACT_INTEGERS = {pa.float16(): 2**11, pa.float32(): 2**24, pa.float64(): 2**53}
 """Floats of smaller magnitude hold every integer exactly; a larger one may have been another
@@ -76,7 +80,7 @@ class Inputs:
         respelled: how many name a category only in another spelling (" a", "1.0", "True").
     """
 
-    values: Numbers
+    values: Floats
     present: BoolArray | None
     unlisted: int = 0
     respelled: int = 0
@@ -89,7 +93,7 @@ def inputs(
     parameter: str = "x",
     name: str | None = None,
     row: Callable[[int], str] = lambda index: f"value {index}",
-    markers: frozenset[str] = frozenset(),
+    markers: Markers = frozenset(),
 ) -> Inputs:
     """Inputs that values stand for.
 
@@ -163,13 +167,23 @@ def arrow_array(
             return arrow_array(pa.array(values, from_pandas=True))
         if isinstance(values, np.ndarray | np.generic):
             numpy_column = _numpy_column(values)
-            if numpy_column.dtype != object:
-                may_miss = numpy_column.dtype.kind in "fmM"
+            kind = numpy_column.dtype.kind
+            if kind != "O":
+                may_miss = kind in "fmM"
                 return pa.array(numpy_column, from_pandas=may_miss)
-            return pa.array(numpy_column.tolist(), from_pandas=True)
-        return pa.array(_entries(values), from_pandas=True)
-    except (pa.ArrowException, TypeError, ValueError, OverflowError):
+            return _from_entries(numpy_column.tolist())
+        return _from_entries(_entries(values))
+    except _UNCONVERTIBLE:
         raise _mixed(values, parameter, name or type_name) from None
+
+
+_UNCONVERTIBLE = (pa.ArrowException, TypeError, ValueError, OverflowError)
+"""What Arrow raises for values that are no column."""
+
+
+def _from_entries(entries: list[Any]) -> pa.Array:
+    """An array of Python values, in which None and NaN are missing."""
+    return pa.array(entries, from_pandas=True)
 
 
 def _entries(values: Any) -> list[Any]:
@@ -207,11 +221,12 @@ def _mixed(
     while mixed_size - column_size > 1:
         middle = (column_size + mixed_size) // 2
         try:
-            pa.array(entries[:middle], from_pandas=True)
+            _from_entries(entries[:middle])
             column_size = middle
-        except (pa.ArrowException, TypeError, ValueError, OverflowError):
+        except _UNCONVERTIBLE:
             mixed_size = middle
-    type_name = type(entries[column_size]).__name__
+    first_at_fault = entries[column_size]
+    type_name = type(first_at_fault).__name__
     return ParameterError(f"{parameter}[{column_size}]", type_name, remedy)
 
 
@@ -222,7 +237,8 @@ def stripped(array: pa.Array) -> pa.Array:
         if isinstance(outer_type, pa.BaseExtensionType):
             array = array.storage
         elif of.is_dictionary(outer_type):
-            array = stripped(array.dictionary).take(array.indices)
+            dictionary = stripped(array.dictionary)
+            array = dictionary.take(array.indices)
         elif of.is_run_end_encoded(outer_type):
             array = compute.run_end_decode(array)
         elif of.is_string_view(outer_type):
@@ -242,20 +258,21 @@ NO_ID = "has no id"
 _SPELLED_ID = r"^[\s\pZ]|[\s\pZ]$|^[+-]?[0-9]+\.0*$"
 """Text that another source may spell otherwise: with blanks around it, or an integer as a float."""
 
-_POINT, _ZERO, _BLANK, _ASCII_END = ord("."), ord("0"), ord(" "), 0x80
+_POINT, _ZERO, _BLANK = b".0 "
+_ASCII_END = 0x80
 
 
 def identities(
     ids: pa.Array,
-    refuse: Callable[[int | None, str], ParameterError],
+    refuse: Refusal,
     *,
-    markers: frozenset[str] = frozenset(),
+    markers: Markers = frozenset(),
 ) -> pa.Array:
     """Ids as integers or text: one person has one spelling, whatever type a file stores it in.
 
     Arguments:
         ids: integers, text, or floats and decimals that are integers.
-        refuse: the error for an entry, by its index, or for all of them; and words about it.
+        refuse: makes the error that is raised.
         markers: texts that mean a missing value (cells of CSV).
 
     Raises:
@@ -264,11 +281,12 @@ def identities(
     """
     array = stripped(ids)
     kind = array.type
-    is_text = of.is_string(kind) or of.is_large_string(kind)
+    is_text = _is_text(kind)
+    is_id = is_text or of.is_integer(kind) or of.is_null(kind)
     if of.is_floating(kind) or of.is_decimal(kind):
         array = _whole_ids(array, refuse)
         is_text = of.is_decimal(kind)
-    elif not (is_text or of.is_integer(kind) or of.is_null(kind)):
+    elif not is_id:
         raise refuse(None, f"holds {kind}; ids are integers or text, convert them first")
     missing = first_without_id(array, markers)
     if missing is not None:
@@ -285,7 +303,7 @@ def identities(
     return array
 
 
-def _whole_ids(array: pa.Array, refuse: Callable[[int | None, str], ParameterError]) -> pa.Array:
+def _whole_ids(array: pa.Array, refuse: Refusal) -> pa.Array:
     """Floats or decimals that are integers, as integers or their digits; missing ones are null."""
 
     def row(index: int) -> str:
@@ -302,28 +320,37 @@ def _first_spelled(ids: pa.Array) -> int | None:
     texts = ids.cast(pa.large_string())
     _, raw_offsets, raw_text = texts.buffers()
     all_offsets = np.frombuffer(raw_offsets, dtype=np.int64)
-    offsets = all_offsets[texts.offset : texts.offset + len(texts) + 1]
+    last_offset = texts.offset + len(texts)
+    starts = all_offsets[texts.offset : last_offset]
+    ends = all_offsets[texts.offset + 1 : last_offset + 1]
     octets = np.frombuffer(raw_text or b"", dtype=np.uint8)
-    used = octets[offsets[0] : offsets[-1]]
+    used = octets[all_offsets[texts.offset] : all_offsets[last_offset]]
     if not used.size:
         return None
     is_plain = used.min() > _BLANK and used.max() < _ASCII_END
     if is_plain and not (used == _POINT).any():
         return None
-    doubtful = np.zeros(len(texts), dtype=np.bool_)
-    for end in (octets[offsets[:-1]], octets[offsets[1:] - 1]):
+    first = octets[starts]
+    last = octets[ends - 1]
+    doubtful = (last == _POINT) | (last == _ZERO)
+    for end in (first, last):
         doubtful |= (end <= _BLANK) | (end >= _ASCII_END)
-    last = octets[offsets[1:] - 1]
-    doubtful |= (last == _POINT) | (last == _ZERO)
     rows = np.flatnonzero(doubtful)
-    matches = compute.match_substring_regex(texts.take(arrow(rows)), _SPELLED_ID)
+    doubtful_texts = texts.take(arrow(rows))
+    matches = compute.match_substring_regex(doubtful_texts, _SPELLED_ID)
     found = compute.indices_nonzero(matches)
     if not len(found):
         return None
-    return int(rows[plain(found)[0]])
+    first_found = plain(found)[0]
+    return int(rows[first_found])
 
 
-def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> int | None:
+def _missing_words(markers: Markers, kind: pa.DataType) -> pa.Array:
+    """The texts that mean a missing value, the empty one first."""
+    return texts_of(["", *sorted(markers)], kind)
+
+
+def first_without_id(ids: pa.Array, markers: Markers = frozenset()) -> int | None:
     """The first of some ids that is missing: null, blank text, or a text that means a missing value.
 
     None where all are there. Ids are stripped of their storage.
@@ -340,8 +367,7 @@ def first_without_id(ids: pa.Array, markers: frozenset[str] = frozenset()) -> in
         return None
     short_ids = ids.take(arrow(short_rows))
     trimmed = compute.utf8_trim_whitespace(short_ids)
-    missing_words = texts_of(["", *sorted(markers)], trimmed.type)
-    is_missing = compute.is_in(trimmed, missing_words)
+    is_missing = compute.is_in(trimmed, _missing_words(markers, trimmed.type))
     missing_positions = compute.indices_nonzero(is_missing)
     if not len(missing_positions):
         return None
@@ -370,7 +396,7 @@ def stripped_type(kind: Any) -> pa.DataType:
 def plain(array: pa.Array) -> npt.NDArray[Any]:
     """A view of the numbers of an array without nulls, whose type is one of `STORED_AS`."""
     dtype = np.dtype(STORED_AS[array.type])
-    data = array.buffers()[1]
+    _nulls, data = array.buffers()
     if data is None or not len(array):
         return np.empty(0, dtype=dtype)
     return np.frombuffer(
@@ -400,35 +426,36 @@ def arrow(
     """An Arrow array over the memory of integers, with nulls where they are not present; or of
     booleans, copied.
     """
+    bitmap = None
+    if present is not None:
+        bitmap = _bitmap(present)
     if values.dtype == np.bool_:
-        flags = values.astype(np.bool_, copy=False)
-        return pa.Array.from_buffers(pa.bool_(), values.size, [None, _bitmap(flags)])
-    bitmap = None if present is None else _bitmap(present)
+        data = _bitmap(values)
+    else:
+        data = pa.py_buffer(values)
     arrow_type = pa.from_numpy_dtype(values.dtype)
-    buffers = [bitmap, pa.py_buffer(values)]
-    return pa.Array.from_buffers(arrow_type, values.size, buffers)
+    return pa.Array.from_buffers(arrow_type, values.size, [bitmap, data])
 
 
-def _bitmap(flags: BoolArray) -> pa.Buffer:
-    packed_bits = np.packbits(flags, bitorder="little")
+def _bitmap(flags: npt.NDArray[np.generic]) -> pa.Buffer:
+    packed_bits = np.packbits(cast(BoolArray, flags), bitorder="little")
     return pa.py_buffer(packed_bits)
 
 
 def texts_of(words: Sequence[str], kind: pa.DataType) -> pa.Array:
     """Some words as an array of strings or large strings."""
     encoded = [word.encode() for word in words]
-    word_count = len(encoded)
-    offsets = np.zeros(word_count + 1, dtype=np.int64)
     lengths = [len(word) for word in encoded]
-    np.cumsum(lengths, out=offsets[1:])
+    offset_type = np.int64
     if of.is_string(kind):
-        offsets = offsets.astype(np.int32)
+        offset_type = np.int32
+    offsets = np.cumsum([0, *lengths], dtype=offset_type)
     text = b"".join(encoded)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    return pa.Array.from_buffers(kind, word_count, buffers)
+    return pa.Array.from_buffers(kind, len(encoded), buffers)
 
 
-# Numbers ------------------------------------------------------------------------------------------
+# Floats ------------------------------------------------------------------------------------------
 
 
 def number_fault(kind: pa.DataType, name: str | None = None) -> str:
@@ -472,7 +499,7 @@ def derived_remedy(kind: pa.DataType, name: str | None) -> str:
     )
 
 
-def numbers(array: pa.Array) -> tuple[Numbers, BoolArray | None]:
+def numbers(array: pa.Array) -> tuple[Floats, BoolArray | None]:
     """The present values as float32 or float64, and which entries are present (None when all are).
 
     Arguments:
@@ -498,7 +525,8 @@ def numbers(array: pa.Array) -> tuple[Numbers, BoolArray | None]:
     values = values[~missing]
     if present is None:
         return values, ~missing
-    present[np.flatnonzero(present)[missing]] = False
+    present_rows = np.flatnonzero(present)
+    present[present_rows[missing]] = False
     return values, present
 
 
@@ -525,7 +553,7 @@ def _positions(
     array: pa.Array,
     categories: tuple[str, ...],
     column: _ColumnName,
-    markers: frozenset[str],
+    markers: Markers,
 ) -> Inputs:
     """Inputs of a table of categories: positions of the names, where `(other)` takes values without
     one and `(missing)` those that are missing, if the table has these.
@@ -556,39 +584,40 @@ def _positions(
     if MISSING in categories:
         indices[~is_present] = categories.index(MISSING)
         is_present = np.ones_like(is_present)
-    if is_present.all():
-        values, present = indices, None
-    else:
-        values, present = indices[is_present], is_present
+    present = None
+    if not is_present.all():
+        present = is_present
+        indices = indices[is_present]
     return Inputs(
-        values=values.astype(np.float64),
+        values=indices.astype(np.float64),
         present=present,
         unlisted=unlisted_count,
         respelled=respelled,
     )
 
 
-def _numbered(indices: pa.Array, *, otherwise: int) -> npt.NDArray[np.int64]:
+def _numbered(indices: pa.Array, *, otherwise: int) -> IntArray:
     """(n,) integers of an Arrow array, with a number in place of its nulls."""
-    filled = compute.fill_null(indices.cast(pa.int64()), otherwise)
+    integers = indices.cast(pa.int64())
+    filled = compute.fill_null(integers, otherwise)
     return plain(filled).copy()
 
 
 def _respell(
     text: pa.Array,
-    indices: npt.NDArray[np.int64],
+    indices: IntArray,
     positions: dict[str, int],
-    markers: frozenset[str],
+    markers: Markers,
 ) -> int:
     """Give unlisted values the position that another spelling names; returns how many had one."""
     pending = np.flatnonzero(indices == UNLISTED)
     if not pending.size:
         return 0
-    pending_cells = text.take(pa.array(pending)).dictionary_encode()
+    pending_text = text.take(pa.array(pending))
+    pending_cells = pending_text.dictionary_encode()
     distinct = pending_cells.dictionary
     may_respell = compute.match_substring_regex(distinct, _RESPELLED)
-    missing_words = texts_of(["", *sorted(markers)], text.type)
-    is_missing = compute.is_in(distinct, missing_words)
+    is_missing = compute.is_in(distinct, _missing_words(markers, text.type))
     may_respell = compute.or_(may_respell, is_missing)
     position_of_spelling = np.full(len(distinct), UNLISTED)
     for spelling_index in plain(compute.indices_nonzero(may_respell)):
@@ -596,13 +625,14 @@ def _respell(
         position_of_spelling[spelling_index] = _other_spelling(spelling, positions, markers)
     respelled = position_of_spelling[plain(pending_cells.indices)]
     indices[pending] = respelled
-    return int((respelled >= 0).sum())
+    is_listed = respelled >= 0
+    return int(is_listed.sum())
 
 
 def _other_spelling(
     cell: str,
     positions: dict[str, int],
-    markers: frozenset[str],
+    markers: Markers,
 ) -> int:
     """The position that a cell names when it is trimmed, without a zero fraction, or in lower case."""
     trimmed = cell.strip()
@@ -652,8 +682,8 @@ def _whole_floats(array: pa.Array, column: _ColumnName) -> pa.Array:
     if not is_category.all():
         first_row = int(np.argmin(is_category))
         raise column.error(f"{column.row(first_row)} {NOT_WHOLE}")
-    integers = np.where(is_missing, 0.0, values).astype(np.int64)
-    return arrow(integers, ~is_missing)
+    whole_values = np.where(is_missing, 0.0, values)
+    return arrow(whole_values.astype(np.int64), ~is_missing)
 
 
 def _whole_decimals(array: pa.Array, column: _ColumnName) -> pa.Array:
@@ -662,7 +692,8 @@ def _whole_decimals(array: pa.Array, column: _ColumnName) -> pa.Array:
 
     Not Arrow's own text: it has the zeros of a scale above 0, and exponents of one below.
     """
-    distinct_cells = array.cast(pa.string()).dictionary_encode()
+    text = array.cast(pa.string())
+    distinct_cells = text.dictionary_encode()
     spellings: list[str | None] = []
     for cell_index, cell_text in enumerate(distinct_cells.dictionary.to_pylist()):
         decimal_number = decimal.Decimal(cell_text)
