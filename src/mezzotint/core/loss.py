@@ -59,7 +59,9 @@ def worst_ratio(weights: IntArray) -> WorstRatio:
     Levels without mass in any row are dropped: they are never reported. A constant table gives 1/1.
     """
     checked_weights = check_weights(weights)
-    level = _worst_level(checked_weights.max(axis=0), checked_weights.min(axis=0))
+    largest_weights = checked_weights.max(axis=0)
+    smallest_weights = checked_weights.min(axis=0)
+    level = _worst_level(largest_weights, smallest_weights)
     level_weights: list[int] = checked_weights[:, level].tolist()
     largest = max(level_weights)
     smallest = min(level_weights)
@@ -84,11 +86,11 @@ def _worst_level(largest: IntArray, smallest: IntArray) -> int:
     # Rounding keeps order: the quotient that is exactly the largest is among the largest floats.
     is_candidate = ratios == ratios.max()
     candidates: list[int] = reported[is_candidate].tolist()
-    exact_ratios: list[Fraction] = []
-    for level in candidates:
-        exact_ratio = Fraction(int(largest[level]), int(smallest[level]))
-        exact_ratios.append(exact_ratio)
-    return candidates[exact_ratios.index(max(exact_ratios))]
+
+    def exact_ratio(level: int) -> Fraction:
+        return Fraction(int(largest[level]), int(smallest[level]))
+
+    return max(candidates, key=exact_ratio)
 
 
 _LOG_BITS = 128
@@ -113,8 +115,9 @@ def log_ratio(numerator: int, denominator: int) -> float:
 
     from mezzotint.kernel.real import ceil_scaled, log_fraction
 
+    ratio = Fraction(numerator, denominator)
     with flint.ctx.workprec(2 * _LOG_BITS):
-        scaled_logarithm = ceil_scaled(log_fraction(Fraction(numerator, denominator)), _LOG_BITS)
+        scaled_logarithm = ceil_scaled(log_fraction(ratio), _LOG_BITS)
     return float_above(Fraction(scaled_logarithm, 2**_LOG_BITS))
 
 
@@ -182,7 +185,8 @@ def _exact_hockey_stick(
     factor = ratio.numerator
     excess = 0
     for first_weight, second_weight in zip(first, second, strict=True):
-        excess += max(denominator * first_weight - factor * second_weight, 0)
+        difference = denominator * first_weight - factor * second_weight
+        excess += max(difference, 0)
     return excess
 
 
@@ -227,9 +231,11 @@ def delta(weights: IntArray, epsilon: float) -> float:
     screened = np.empty((row_count, row_count))
     for second_index, second_row in enumerate(float_rows):
         differences = float_rows - float(ratio) * second_row
-        screened[:, second_index] = np.maximum(differences, 0.0).sum(axis=1)
+        gains = np.maximum(differences, 0.0)
+        screened[:, second_index] = gains.sum(axis=1)
     margin = screening_margin(distinct_rows.shape[1])
-    nearly_worst = np.argwhere(screened >= screened.max() - margin)
+    largest_excess = float(screened.max())
+    nearly_worst = np.argwhere(screened >= largest_excess - margin)
     exact_excess = 0
     for row_pair in nearly_worst[:_EXACT_PAIRS]:
         first_row, second_row = distinct_rows[row_pair].tolist()
@@ -237,8 +243,8 @@ def delta(weights: IntArray, epsilon: float) -> float:
         exact_excess = max(exact_excess, excess)
     upper_bound = Fraction(exact_excess, ratio.denominator * TOTAL)
     if len(nearly_worst) > _EXACT_PAIRS:
-        screened_units = float(screened.max()) + margin
-        upper_bound = max(upper_bound, Fraction(screened_units) / TOTAL)
+        screened_units = Fraction(largest_excess + margin)
+        upper_bound = max(upper_bound, screened_units / TOTAL)
     return min(1.0, float_above(upper_bound))
 
 
@@ -277,12 +283,13 @@ def _renyi_small(
     first_power = np.expm1(beta * logs)
     second_power = np.expm1(-beta * logs)
     first_terms = rows * first_power / beta
-    first_sum = first_terms.sum(axis=1)[:, None]
+    first_sum = first_terms.sum(axis=1)
     scaled_power = second_power / beta
-    mixed_sum = (rows * (1 + first_power)) @ scaled_power.T
+    powers = rows * (1 + first_power)
+    mixed_sum = powers @ scaled_power.T
+    power_excess = beta * (first_sum[:, None] + mixed_sum)
     with np.errstate(divide="ignore"):
-        excess = np.maximum(beta * (first_sum + mixed_sum), -1.0)
-        return np.log1p(excess) / beta
+        return np.log1p(np.maximum(power_excess, -1.0)) / beta
 
 
 def _renyi_medium(
@@ -294,7 +301,8 @@ def _renyi_medium(
     overflow.
     """
     first_powers = rows * np.exp(beta * logs)
-    powers = first_powers @ np.exp(-beta * logs).T
+    second_powers = np.exp(-beta * logs)
+    powers = first_powers @ second_powers.T
     with np.errstate(divide="ignore"):
         return np.log(powers) / beta
 
@@ -330,11 +338,11 @@ def _renyi_below_one(weights: IntArray, alpha: float) -> FloatArray:
     # Logarithms are at most 23 and err by a roundoff of that, as do exponents: `error` covers them
     # and the sum. Other errors take less than half of it (512 roundoffs at least): the last
     # operations are paid as well.
-    error = 4 * (weights.shape[1] + 128) * UNIT
-    row_count = len(weights)
+    row_count, level_count = weights.shape
+    error = 4 * (level_count + 128) * UNIT
     divergences = np.zeros((row_count, row_count))
     with np.errstate(divide="ignore"):
-        for second_index in range(weights.shape[0]):
+        for second_index in range(row_count):
             log_sum = _log_power_sum(weights, second_index, alpha)
             direct_bound = (log_sum - error) / (alpha - 1.0)
             least_excess = _least_power_excess(weights, second_index, alpha, error)
@@ -353,7 +361,8 @@ def _log_power_sum(
     """(rows,) log(S): log of sum over common levels of P_a^alpha P_b^(1 - alpha)."""
     beta = alpha - 1.0
     logs = np.log(weights / float(TOTAL))
-    is_common = np.minimum(weights, weights[second]) > 0
+    has_mass = weights > 0
+    is_common = has_mass & has_mass[second]
     first_logs = np.where(is_common, logs, 0.0)
     second_logs = np.where(is_common, logs[second], 0.0)
     log_powers = alpha * first_logs - beta * second_logs
@@ -375,12 +384,14 @@ def _least_power_excess(
     times at most.
     """
     shares = weights / float(TOTAL)
-    smaller = np.minimum(weights, weights[second])
+    second_weights = weights[second]
+    smaller = np.minimum(weights, second_weights)
     is_common = smaller > 0
-    distances = np.abs(weights - weights[second])
+    distances = np.abs(weights - second_weights)
     difference = np.where(is_common, distances, 0)
-    distance = np.log1p(difference / np.maximum(smaller, 1))
-    is_larger = weights > weights[second]
+    divisors = np.maximum(smaller, 1)
+    distance = np.log1p(difference / divisors)
+    is_larger = weights > second_weights
     log_ratios = np.where(is_larger, distance, -distance)
     common_terms = shares * np.expm1((alpha - 1.0) * log_ratios)
     terms = np.where(is_common, common_terms, -shares)
@@ -402,21 +413,22 @@ def renyi_pairs(weights: IntArray, alpha: float) -> FloatArray:
     order = check_order(alpha)
     if order < 1:
         return _renyi_below_one(checked_weights, order)
-    reported = checked_weights[:, checked_weights.max(axis=0) > 0]
+    is_reported = checked_weights.any(axis=0)
+    reported = checked_weights[:, is_reported]
     row_shares = reported / float(TOTAL)
     log_weights = _log_weights(reported)
     spread = float(log_weights.max())
     exponent = (order - 1.0) * spread
     # A zero under mass makes orders >= 1 infinite. Those pairs are written last.
     has_mass = (reported > 0).astype(np.float64)
-    has_none = (reported == 0).astype(np.float64)
+    has_none = 1 - has_mass
     is_unbounded = (has_mass @ has_none.T) > 0
+    divergences_of = _renyi_large
     if exponent <= _SMALL_EXPONENT:
-        divergences = _renyi_small(row_shares, log_weights, order - 1.0)
+        divergences_of = _renyi_small
     elif exponent <= _MEDIUM_EXPONENT:
-        divergences = _renyi_medium(row_shares, log_weights, order - 1.0)
-    else:
-        divergences = _renyi_large(row_shares, log_weights, order - 1.0)
+        divergences_of = _renyi_medium
+    divergences = divergences_of(row_shares, log_weights, order - 1.0)
     # Error: logarithms err by 16 UNIT * spread, powers by 4 ulp more, sums of m terms by m UNIT
     # relative. For an exponent <= 1 all terms are below 9 * spread and the final log1p multiplies
     # errors by at most 3: (27 m + 900) UNIT * spread. For an exponent > 1 the log turns the

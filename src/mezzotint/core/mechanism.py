@@ -22,7 +22,7 @@ from mezzotint.core.kinds import checked
 from mezzotint.core.loss import Certificate
 from mezzotint.core.records import JsonObject, html_of
 from mezzotint.core.table import Table
-from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
+from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IndexArray, IntArray, Seed
 
 if TYPE_CHECKING:
     from mezzotint.core.priors import Prior
@@ -50,7 +50,8 @@ def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     pmf = shares @ rows
     is_reported = pmf > 0
     reported_rows = rows[:, is_reported]
-    information = (reported_rows / pmf[is_reported]) @ reported_rows.T
+    likelihoods = reported_rows / pmf[is_reported]
+    information = likelihoods @ reported_rows.T
     tolerance = _RANK_TOLERANCE * float(information.trace())
     information_rank = np.linalg.matrix_rank(
         information,
@@ -60,10 +61,12 @@ def cdf_variance(rows: FloatArray, shares: FloatArray) -> float:
     if information_rank < shares.size:
         return math.inf
     cells_below = np.tri(shares.size)[:-1]
-    second_moments = cells_below @ np.linalg.solve(information, cells_below.T)
-    squared_means = ((cells_below @ shares) ** 2).sum()
-    variances = second_moments.trace() - squared_means
-    return float(variances / len(cells_below))
+    covariances = np.linalg.solve(information, cells_below.T)
+    second_moments = cells_below @ covariances
+    means = cells_below @ shares
+    squared_means = means**2
+    total_variance = second_moments.trace() - squared_means.sum()
+    return float(total_variance / len(cells_below))
 
 
 @final
@@ -124,7 +127,7 @@ class Mechanism(Table):
 
     # What it does to an input ---------------------------------------------------------------------
 
-    def locate(self, x: npt.ArrayLike) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    def locate(self, x: npt.ArrayLike) -> tuple[IndexArray, FloatArray]:
         """Segment index k and position t in [0, 1] of each clipped input, any shape; NaN raises
         ParameterError.
         """
@@ -192,13 +195,14 @@ class Mechanism(Table):
         )
         gram = weighted_rows @ rows.T
         rank = np.linalg.matrix_rank(gram, hermitian=True)
-        if rank < gram.shape[0]:
+        row_count = len(rows)
+        if rank < row_count:
             remedy = (
                 "are linearly dependent: reports cannot tell the inputs apart; use another table"
             )
-            raise ParameterError("weights", f"{gram.shape[0]} rows", remedy)
-        inverse = np.linalg.inv(gram)
-        return np.asarray(weighted_rows.T @ inverse, dtype=np.float64)
+            raise ParameterError("weights", f"{row_count} rows", remedy)
+        decoders = weighted_rows.T @ np.linalg.inv(gram)
+        return np.asarray(decoders, dtype=np.float64)
 
     @cached_property
     def exact_max_bias(self) -> Fraction:
@@ -206,16 +210,17 @@ class Mechanism(Table):
         knot (T4).
         """
         # Floats are dyadic: over one common power of two the row means are integer sums.
-        levels = [Fraction(float(level)) for level in self.levels]
+        levels = list(map(Fraction, self.levels.tolist()))
+        knots = map(Fraction, self.knots.tolist())
         denominator = max(level.denominator for level in levels)
         integers = [int(level * denominator) for level in levels]
-        knots: list[float] = self.knots.tolist()
         weight_rows: list[list[int]] = self.weights.tolist()
         largest_bias = Fraction(0)
         for knot, weight_row in zip(knots, weight_rows, strict=True):
             integer_mean = sum(map(operator.mul, weight_row, integers))
             row_mean = Fraction(integer_mean, denominator * TOTAL)
-            largest_bias = max(largest_bias, abs(row_mean - Fraction(knot)))
+            bias = abs(row_mean - knot)
+            largest_bias = max(largest_bias, bias)
         return largest_bias
 
     @property
@@ -262,25 +267,28 @@ class Mechanism(Table):
     def worst_mse(self) -> float:
         """The largest mean squared error over all inputs, squared data units."""
         # On a segment the error is quadratic in the position t: E B^2 and E B are linear in t.
-        is_segment = self.knots[1:] > self.knots[:-1]
-        segment_starts = self.knots[:-1][is_segment]
-        segment_stops = self.knots[1:][is_segment]
-        start_rows = self.probabilities[:-1][is_segment]
-        stop_rows = self.probabilities[1:][is_segment]
+        segment_lengths = np.diff(self.knots)
+        starts = np.flatnonzero(segment_lengths > 0)
+        stops = starts + 1
+        lengths = segment_lengths[starts]
+        segment_starts = self.knots[starts]
+        start_rows = self.probabilities[starts]
+        stop_rows = self.probabilities[stops]
 
         def error(position: float) -> FloatArray:
-            inputs = segment_starts + position * (segment_stops - segment_starts)
+            inputs = segment_starts + position * lengths
             rows = (1 - position) * start_rows + position * stop_rows
             squared_errors = (self.levels - inputs[:, None]) ** 2
             return (rows * squared_errors).sum(axis=1)
 
         start_error = error(0.0)
         stop_error = error(1.0)
-        curvature = 2 * (start_error + stop_error) - 4 * error(0.5)
+        middle_error = error(0.5)
+        curvature = 2 * (start_error + stop_error) - 4 * middle_error
         slope = stop_error - start_error - curvature
         with np.errstate(divide="ignore", invalid="ignore"):
             stationary = -slope / (2 * curvature)
-            vertex = np.where(curvature < 0, stationary, 0.0)
+        vertex = np.where(curvature < 0, stationary, 0.0)
         vertex = np.clip(np.nan_to_num(vertex), 0.0, 1.0)
         vertex_error = start_error + slope * vertex + curvature * vertex * vertex
         return float(np.max([start_error, stop_error, vertex_error]))
@@ -304,7 +312,8 @@ class Mechanism(Table):
             prior=self._prior(prior),
             loss=loss,
         )
-        return float((costs * self.probabilities).sum())
+        expected_costs = costs * self.probabilities
+        return float(expected_costs.sum())
 
     # Reports --------------------------------------------------------------------------------------
 
@@ -342,7 +351,8 @@ class Mechanism(Table):
         """
         if self.categories is not None:
             x = self.numbers(x)
-        return self.privatize_with_stats(x, rng, on_out_of_range=on_out_of_range)[0]
+        codes, _stats = self.privatize_with_stats(x, rng, on_out_of_range=on_out_of_range)
+        return codes
 
     def numbers(self, labels: npt.ArrayLike) -> FloatArray:
         """The inputs that categories stand for, shape of `labels`; raises ParameterError for an
@@ -365,7 +375,7 @@ class Mechanism(Table):
             first_missing = int(np.argmin(listed.present))
             remedy = "is missing; drop such values, or build the table with missing=True"
             raise ParameterError("x", f"value {first_missing}", remedy)
-        values = np.asarray(listed.values, dtype=np.float64)
+        values = listed.values.astype(np.float64)
         return values.reshape(np.shape(cast(Any, labels)))
 
     def privatize_with_stats(
@@ -430,9 +440,12 @@ class Mechanism(Table):
         """Return the checkable claim of one report: two integers whose ratio is e**epsilon, and
         their indices.
         """
+        max_bias = None
+        if self.categories is None:
+            max_bias = self.exact_max_bias
         return Certificate(
             **vars(self.worst_ratio),
-            max_bias=self.exact_max_bias if self.categories is None else None,
+            max_bias=max_bias,
             sha256=self.sha256,
         )
 

@@ -153,8 +153,9 @@ class DistributionPrior(Prior):
 
     def moments(self, edges: FloatArray) -> FloatArray:
         cdf_at_edges = np.asarray(self.cdf(edges), dtype=np.float64)
-        moments = np.empty((edges.size - 1, ORDERS))
-        moments[:, 0] = np.diff(cdf_at_edges)
+        masses = np.diff(cdf_at_edges)
+        moments = np.empty((masses.size, ORDERS))
+        moments[:, 0] = masses
         # By parts: int (x-a)^k dF = int k (x-a)^(k-1) (F(b) - F(x)) dx. Needs no density, nothing
         # cancels, and a spike in the density is only a step in the integrand.
         integral = _TailIntegral(
@@ -218,10 +219,9 @@ class _TailIntegral:
     def _integrand(self, pieces: IndexArray, x: FloatArray) -> FloatArray:
         flat_cdf = np.asarray(self.cdf(x.ravel()))
         cdf = flat_cdf.reshape(x.shape)
-        cdf_at_stops = self.cdf_at_edges[pieces + 1]
-        tails = cdf_at_stops[:, None] - cdf
-        starts = self.edges[pieces]
-        distances = x - starts[:, None]
+        piece_column = pieces[:, None]
+        tails = self.cdf_at_edges[piece_column + 1] - cdf
+        distances = x - self.edges[piece_column]
         powers = distances[..., None] ** (_TAIL_ORDERS - 1)
         return _TAIL_ORDERS * powers * tails[..., None]
 
@@ -250,7 +250,8 @@ class _TailIntegral:
         piece_starts = self.edges[:-1]
         piece_stops = self.edges[1:]
         integrals = np.zeros((pieces.size, ORDERS - 1))
-        coarse_integrals = self._quadrature(pieces, piece_starts, piece_stops).integrals
+        coarse = self._quadrature(pieces, piece_starts, piece_stops)
+        coarse_integrals = coarse.integrals
         range_width = self.edges[-1] - self.edges[0]
         tolerance = range_width**_TAIL_ORDERS * _TAIL_ACCURACY
         for _halving in range(_DEEPEST):
@@ -259,7 +260,8 @@ class _TailIntegral:
             right_half = self._quadrature(pieces, middle, piece_stops)
             fine_integrals = left_half.integrals + right_half.integrals
             changes = np.abs(fine_integrals - coarse_integrals)
-            error = np.maximum(changes, left_half.missed + right_half.missed)
+            missed = left_half.missed + right_half.missed
+            error = np.maximum(changes, missed)
             is_rough = (error > tolerance).any(axis=1)
             is_fine = ~is_rough
             np.add.at(integrals, pieces[is_fine], fine_integrals[is_fine])
@@ -267,8 +269,8 @@ class _TailIntegral:
                 return integrals
             pieces = np.tile(pieces[is_rough], 2)
             rough_middle = middle[is_rough]
-            piece_starts = np.concatenate([piece_starts[is_rough], rough_middle])
-            piece_stops = np.concatenate([rough_middle, piece_stops[is_rough]])
+            piece_starts = np.append(piece_starts[is_rough], rough_middle)
+            piece_stops = np.append(rough_middle, piece_stops[is_rough])
             left_integrals = left_half.integrals[is_rough]
             right_integrals = right_half.integrals[is_rough]
             coarse_integrals = np.concatenate([left_integrals, right_integrals])
@@ -355,8 +357,9 @@ def _discrete(
     integers = np.arange(first_integer, last_integer + 1, dtype=np.float64)
     inner_points = integers + shift
     inner_masses = np.asarray(distribution.pmf(inner_points), dtype=np.float64)
-    mass_up_to_lower = inner_masses[inner_points <= lower].sum()
-    mass_below = float(distribution.cdf(lower)) - mass_up_to_lower
+    is_at_lower = inner_points <= lower
+    lowest_masses = inner_masses[is_at_lower]
+    mass_below = float(distribution.cdf(lower)) - lowest_masses.sum()
     mass_above = 1.0 - mass_below - inner_masses.sum()
     mass_at_lower = max(0.0, mass_below)
     mass_at_upper = max(0.0, mass_above)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from mezzotint.core.errors import InfeasibleError, ParameterError, as_reals
 from mezzotint.core.loss import exp_below
 from mezzotint.core.mechanism import Mechanism
-from mezzotint.core.types import TOTAL, FloatArray, IntArray
+from mezzotint.core.types import TOTAL, FloatArray, IndexArray, IntArray
 
 MARGIN = 2.0**-20
 """A design aims at epsilon * (1 - MARGIN), so that rounding has room to stay under epsilon."""
@@ -43,17 +43,15 @@ def _check_probabilities(probabilities: npt.ArrayLike) -> FloatArray:
     """Rows of probabilities, (K, m), divided by their sums; raises ParameterError for what a
     solver's tolerance does not explain.
     """
-    probability_rows = as_reals(
-        "probabilities", probabilities, "need numbers in rows of one length"
-    )
+    remedy = "need numbers in rows of one length"
+    probability_rows = as_reals("probabilities", probabilities, remedy)
     if probability_rows.ndim != 2 or probability_rows.size == 0:
         remedy = "need a 2-D array, one row per knot, at least one row"
         raise ParameterError("probabilities", probability_rows.shape, remedy)
     is_finite = np.isfinite(probability_rows).all()
-    if not is_finite or (probability_rows < -_NEGATIVE_TOLERANCE).any():
-        raise ParameterError(
-            "probabilities", float(np.min(probability_rows)), "need finite probabilities >= 0"
-        )
+    smallest = float(np.min(probability_rows))
+    if not is_finite or smallest < -_NEGATIVE_TOLERANCE:
+        raise ParameterError("probabilities", smallest, "need finite probabilities >= 0")
     probability_rows = np.maximum(probability_rows, 0.0)
     row_sums = probability_rows.sum(axis=1, keepdims=True)
     deviations = np.abs(row_sums - 1)
@@ -76,12 +74,15 @@ def _largest_remainder(rows: FloatArray) -> IntArray:
         while missing != 0:
             # Largest remainder first; a surplus is taken where most was added, never down to zero.
             step = np.sign(missing)
-            is_allowed = (exact_row > 0) if missing > 0 else (weight_row > 1)
+            is_allowed = weight_row > 1
+            if missing > 0:
+                is_allowed = exact_row > 0
             gains = (exact_row - weight_row) * step
             remainders = np.where(is_allowed, gains, -np.inf)
             change_count = min(abs(missing), int(is_allowed.sum()))
             descending = np.argsort(-remainders, kind="stable")
-            weight_row[descending[:change_count]] += step
+            changed_levels = descending[:change_count]
+            weight_row[changed_levels] += step
             missing = TOTAL - int(weight_row.sum())
     return weights
 
@@ -92,16 +93,16 @@ def _boxes(weights: IntArray, ratio: Fraction) -> tuple[IntArray, IntArray]:
     # Rounding to nearest leaves an excess of a few units: raising the small end a little costs the
     # rows least.
     largest_units: list[int] = weights.max(axis=0).tolist()
-    needed_units = [math.ceil(Fraction(units) / ratio) for units in largest_units]
+    needed_units = [math.ceil(units / ratio) for units in largest_units]
     needed = np.array(needed_units, dtype=np.int64)
     raised = np.minimum(needed, smallest + 2)
     raised = np.maximum(smallest, raised)
     floors = np.where(smallest > 0, raised, 0)
-    ceiling_units: list[int] = []
+    ceilings: list[int] = []
     for units in floors.tolist():
         highest = math.floor(units * ratio)
-        ceiling_units.append(min(highest, TOTAL))
-    return floors, np.array(ceiling_units, dtype=np.int64)
+        ceilings.append(min(highest, TOTAL))
+    return floors, np.array(ceilings, dtype=np.int64)
 
 
 def _weight_limits(
@@ -144,8 +145,11 @@ def _fit_sum(row: IntArray, box: _RowBox) -> None:
     """
     missing = TOTAL - int(row.sum())
     while missing != 0:
-        spare_units = box.high - row if missing > 0 else row - box.low
-        if not (spare_units > 0).any():
+        spare_units = row - box.low
+        if missing > 0:
+            spare_units = box.high - row
+        has_spare = spare_units > 0
+        if not has_spare.any():
             raise InfeasibleError(
                 "rounding: no table of integers meets this epsilon; ask for a slightly larger one"
             )
@@ -153,14 +157,14 @@ def _fit_sum(row: IntArray, box: _RowBox) -> None:
         step = np.sign(missing)
         # After the move the mean should be as close to its aim as possible.
         errors = np.abs(residual - missing * box.deviations)
-        spare_errors = np.where(spare_units > 0, errors, np.inf)
+        spare_errors = np.where(has_spare, errors, np.inf)
         best_level = int(np.argmin(spare_errors))
         moved_units = min(abs(missing), int(spare_units[best_level]))
         row[best_level] += step * moved_units
         missing -= int(step) * moved_units
 
 
-def _candidates(room: IntArray) -> npt.NDArray[np.intp]:
+def _candidates(room: IntArray) -> IndexArray:
     """Levels with room: all of them, or, of very many, those with most room and some from
     everywhere.
     """
@@ -195,15 +199,16 @@ def _cancel_residual(row: IntArray, box: _RowBox) -> None:
     close_enough = float(apart.min()) / 2
     for _ in range(8 * row.size):
         residual = -float(row @ deviations)
-        givers = _candidates(row - box.low)
-        takers = _candidates(box.high - row)
+        available_units = row - box.low
+        accepted_units = box.high - row
+        givers = _candidates(available_units)
+        takers = _candidates(accepted_units)
         if givers.size == 0 or takers.size == 0:
             return
         # What one unit from giver to taker adds to the mean.
-        unit_effect = deviations[takers] - deviations[givers][:, None]
-        available_units = (row - box.low)[givers]
-        accepted_units = (box.high - row)[takers]
-        most_units = np.minimum(available_units[:, None], accepted_units)
+        giver_column = givers[:, None]
+        unit_effect = deviations[takers] - deviations[giver_column]
+        most_units = np.minimum(available_units[giver_column], accepted_units[takers])
         wanted_units = np.divide(
             residual,
             unit_effect,
@@ -238,7 +243,8 @@ def _check_request(
     """
     row_count, level_count = rows.shape
     is_finite = np.isfinite(levels).all()
-    is_increasing = is_finite and (np.diff(levels) > 0).all()
+    spacings = np.diff(levels)
+    is_increasing = is_finite and (spacings > 0).all()
     if levels.shape != (level_count,) or not is_increasing:
         remedy = f"need {level_count} increasing levels, one per column"
         raise ParameterError("levels", levels.tolist(), remedy)
@@ -301,8 +307,8 @@ def round_rows(
         )
         _fit_sum(weight_row, box)
         _cancel_residual(weight_row, box.within(weight_row, most))
-    changes = np.abs(weights / TOTAL - probability_rows)
-    largest_change = float(changes.max())
+    changes = weights / TOTAL - probability_rows
+    largest_change = float(np.abs(changes).max())
     if largest_change > NEAR:
         raise InfeasibleError(
             f"rounding: probabilities would change by {largest_change:.2g} to meet "
@@ -336,10 +342,13 @@ def table(
         InfeasibleError: the certified epsilon would exceed `epsilon`.
     """
     knots = np.asarray(knots, dtype=np.float64)
+    target_means = None
+    if unbiased:
+        target_means = knots
     weights = round_rows(
         probabilities,
         levels=levels,
-        target_means=knots if unbiased else None,
+        target_means=target_means,
         epsilon=epsilon,
         most=most,
     )

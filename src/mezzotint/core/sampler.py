@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from mezzotint.core.arguments import check_choice
 from mezzotint.core.errors import ParameterError, as_integer, wrong_kind
 from mezzotint.core.table import Table
-from mezzotint.core.types import ClipCounts, Codes, Floats, NumberArray, Seed, Words
+from mezzotint.core.types import BoolArray, ClipCounts, Codes, Floats, NumberArray, Seed, Words
 
 if TYPE_CHECKING:
     import torch
@@ -119,7 +119,8 @@ class Keystream:
             mode = modes.GCM(nonce.to_bytes(12, "big"))
         else:
             mode = modes.CTR(count.to_bytes(16, "big"))
-        self._encryptor = Cipher(algorithms.AES(key), mode).encryptor()
+        cipher = Cipher(algorithms.AES(key), mode)
+        self._encryptor = cipher.encryptor()
 
     def fill(self, words: Words) -> None:
         """Overwrites `words` (contiguous, at most BLOCK) with the next words of the stream.
@@ -127,7 +128,8 @@ class Keystream:
         """
         if words.size > BLOCK:
             raise ParameterError("words", words.size, f"at most {BLOCK} words are drawn at a time")
-        self._encryptor.update_into(_ZEROS[: words.nbytes], words.data.cast("B"))
+        zeros = _ZEROS[: words.nbytes]
+        self._encryptor.update_into(zeros, words.data.cast("B"))
 
 
 def draw_words(
@@ -195,7 +197,10 @@ T = TypeVar("T")
 
 Problem: TypeAlias = Literal["nan", "outside"]
 
-Find = Callable[[Problem], tuple[int, ...]]
+Index = tuple[int, ...]
+"""Of an entry of an array; of no dimension, none."""
+
+Find = Callable[[Problem], Index]
 """Index of the first input that is NaN, or that lies outside."""
 
 
@@ -258,7 +263,7 @@ def privatize(
     key = key_from(rng)
     lookup = compile_lookup(table, values.dtype)
     flat_values = np.ascontiguousarray(values).reshape(-1)
-    codes = np.empty(flat_values.size, dtype=lookup.code_dtype)
+    codes = np.empty(values.size, dtype=lookup.code_dtype)
     clip_counts = _draw_all(lookup, flat_values, codes, key, threads)
     stats = _checked_counts(
         table=table,
@@ -284,7 +289,8 @@ def codes_from_words(
 
     values, _wrap = _as_array(x)
     random_words = np.asarray(words)
-    if random_words.dtype != np.uint64 or random_words.shape != values.shape:
+    are_words = random_words.dtype == np.uint64
+    if not are_words or random_words.shape != values.shape:
         description = f"{random_words.dtype} of shape {random_words.shape}"
         remedy = f"need uint64 of the shape of x, {values.shape}"
         raise ParameterError("words", description, remedy)
@@ -332,9 +338,11 @@ def _as_array(x: object) -> tuple[Floats, Callable[[Codes], object]]:
         numbers = _of_objects(numbers)
     if numbers.size and numbers.dtype.kind not in "fiu":
         raise wrong_kind("x", numbers, "fiu", "need real numbers; convert or drop the rest")
-    is_single = numbers.dtype.kind == "f" and numbers.dtype.itemsize <= 4
+    is_single = numbers.dtype.kind == "f" and numbers.itemsize <= 4
     # The native dtype: asarray copies only what needs casting.
-    float_type = np.float32 if is_single else np.float64
+    float_type = np.float64
+    if is_single:
+        float_type = np.float32
     float_values: Floats = np.asarray(numbers, dtype=float_type)
     # An array of no dimension becomes a scalar, others stay.
     return float_values, lambda codes: codes[()]
@@ -348,15 +356,18 @@ def _of_objects(array: npt.NDArray[Any]) -> Floats:
 
     listed = inputs(array.reshape(-1), None)
     if listed.present is not None:
-        label = _spelled(_first_index(~listed.present, array.shape))
+        first_missing = _first_index(~listed.present, array.shape)
+        label = _spelled(first_missing)
         raise ParameterError(f"x[{label}]", None, "is missing; drop it first")
     return listed.values.reshape(array.shape)
 
 
 def _to_torch(codes: Codes) -> torch.Tensor:
     # Few torch operations know uint16, so wide codes come as int32.
-    signed_codes = codes if codes.dtype == np.uint8 else codes.astype(np.int32)
-    return sys.modules["torch"].from_numpy(signed_codes)
+    torch_module = sys.modules["torch"]
+    if codes.dtype == np.uint8:
+        return torch_module.from_numpy(codes)
+    return torch_module.from_numpy(codes.astype(np.int32))
 
 
 # Work ---------------------------------------------------------------------------------------------
@@ -376,10 +387,12 @@ def _draw_range(
     buffer = np.empty(min(BLOCK, x.size), dtype=np.uint64)
     block_counts: list[ClipCounts] = []
     for block_start in range(0, x.size, BLOCK):
-        block_words = buffer[: min(BLOCK, x.size - block_start)]
+        block = slice(block_start, block_start + BLOCK)
+        inputs = x[block]
+        block_words = buffer[: inputs.size]
         element_words.fill(block_words)
-        block = slice(block_start, block_start + block_words.size)
-        block_counts.append(lookup.draw(x[block], block_words, codes[block]))
+        clip_counts = lookup.draw(inputs, block_words, codes[block])
+        block_counts.append(clip_counts)
     return _added(block_counts)
 
 
@@ -431,11 +444,13 @@ def _draw_all(
     if workers == 1:
         return _draw_range(lookup, x, codes, key, 0)
     # Whole ranges of the keystream, or fewer threads than asked for.
-    share = -(-x.size // (workers * PART)) * PART
+    parts_each = -(-x.size // (workers * PART))
+    share = parts_each * PART
     tasks: list[Callable[[], ClipCounts]] = []
     for range_start in range(0, x.size, share):
         span = slice(range_start, range_start + share)
-        tasks.append(partial(_draw_range, lookup, x[span], codes[span], key, range_start))
+        task = partial(_draw_range, lookup, x[span], codes[span], key, range_start)
+        tasks.append(task)
     return _added(in_threads(tasks, threads=workers))
 
 
@@ -471,7 +486,7 @@ def _find(
     table: Table,
     values: Floats,
     problem: Problem,
-) -> tuple[int, ...]:
+) -> Index:
     """The index of the first NaN, or of the first input out of range."""
     # In float64, as the kernels compare: numpy would round the limits to float32 for float32
     # values.
@@ -479,17 +494,18 @@ def _find(
     if problem == "nan":
         has_problem = np.isnan(inputs)
     else:
-        has_problem = (inputs < table.lower) | (inputs > table.upper)
+        is_below = inputs < table.lower
+        has_problem = is_below | (inputs > table.upper)
     return _first_index(has_problem, values.shape)
 
 
-def _first_index(condition: npt.NDArray[np.bool_], shape: tuple[int, ...]) -> tuple[int, ...]:
+def _first_index(condition: BoolArray, shape: Index) -> Index:
     """Of the first entry of an array of this shape, in row-major order, for which it holds."""
     position = int(np.argmax(condition))
-    return tuple(int(axis_index) for axis_index in np.unravel_index(position, shape))
+    return tuple(map(int, np.unravel_index(position, shape)))
 
 
-def _spelled(index: tuple[int, ...]) -> str:
+def _spelled(index: Index) -> str:
     return ", ".join(map(str, index)) or "0"
 
 
@@ -497,6 +513,8 @@ MAX_BITS = 16
 """Of a code that `pack` takes."""
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+
+Integers = npt.NDArray[np.integer]
 
 
 def packed_size(count: int, bits: int) -> int:
@@ -569,7 +587,9 @@ def word_type(bits: int) -> np.dtype[np.unsignedinteger]:
     """The smallest unsigned little-endian type of at least `bits` bits, up to 32."""
     if bits <= 8:
         return np.dtype("u1")
-    return np.dtype("<u2" if bits <= 16 else "<u4")
+    if bits <= 16:
+        return np.dtype("<u2")
+    return np.dtype("<u4")
 
 
 def surplus_bits(
@@ -579,10 +599,12 @@ def surplus_bits(
 ) -> int:
     """The value of the last byte's bits that belong to no word."""
     used_bits = count * bits % 8
-    return data[-1] >> used_bits if used_bits else 0
+    if used_bits == 0:
+        return 0
+    return data[-1] >> used_bits
 
 
-def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
+def pack_words(words: Integers, bits: int) -> bytes:
     """1-D integers below 2**bits in the layout of `pack`, `bits` up to 32.
 
     Two neighbours become one integer of twice the width, until it has 64 bits; eight words fill
@@ -613,8 +635,10 @@ def pack_words(words: npt.NDArray[np.integer], bits: int) -> bytes:
             buffer=lanes,
             strides=lanes.strides[:1],
         )
-        byte_rows[batch_start // 8 :][: len(lanes)] = batch_rows
-    return byte_rows.tobytes()[: packed_size(words.size, bits)]
+        first_row = batch_start // 8
+        byte_rows[first_row : first_row + len(lanes)] = batch_rows
+    size = packed_size(words.size, bits)
+    return byte_rows.tobytes()[:size]
 
 
 def _lane_count(bits: int) -> int:
@@ -622,9 +646,7 @@ def _lane_count(bits: int) -> int:
     return -(-bits // 8)
 
 
-def _joined_neighbours(
-    words: npt.NDArray[np.integer], bits: int
-) -> tuple[npt.NDArray[np.integer], int]:
+def _joined_neighbours(words: Integers, bits: int) -> tuple[Integers, int]:
     """Integers of 64 bits that hold neighbours side by side, and how many bits each uses."""
     width = bits
     while words.itemsize < 8:
@@ -669,10 +691,10 @@ def unpack_words(
 
 
 def _separated_neighbours(
-    joined: npt.NDArray[np.integer],
+    joined: Integers,
     width: int,
     itemsize: int,
-) -> npt.NDArray[np.integer]:
+) -> Integers:
     """The integers that `_joined_neighbours` put side by side, each in a word of `itemsize`
     bytes.
     """

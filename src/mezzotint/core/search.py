@@ -14,9 +14,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from mezzotint.core.types import FloatArray
+from mezzotint.core.types import BoolArray, FloatArray
 
 Objective = Callable[[FloatArray], tuple[FloatArray, FloatArray]]
 """(B, n) points to (B,) values and (B, n) derivatives."""
@@ -102,12 +101,12 @@ def descend(
     active = np.ones(len(points), dtype=bool)
     for _ in range(steps):
         direction = -np.einsum("bij,bj->bi", inverse, current.slopes)
-        directional_slopes = (direction * current.slopes).sum(axis=1)
-        uphill = directional_slopes >= 0
+        uphill = _directional_slopes(current, direction) >= 0
         direction[uphill] = -current.slopes[uphill]
         inverse[uphill] = identity
         moved = _line_search(objective, current, direction, active)
-        active &= (current.values - moved.values) > SAME_VALUE
+        decrease = current.values - moved.values
+        active &= decrease > SAME_VALUE
         step = moved.points - current.points
         change = moved.slopes - current.slopes
         inverse = _updated_inverse(inverse, step, change)
@@ -117,17 +116,22 @@ def descend(
     return current.values, current.points
 
 
+def _directional_slopes(current: _Points, direction: FloatArray) -> FloatArray:
+    """(B,) how the values grow along the directions."""
+    return (direction * current.slopes).sum(axis=1)
+
+
 def _line_search(
     objective: Objective,
     current: _Points,
     direction: FloatArray,
-    active: npt.NDArray[np.bool_],
+    active: BoolArray,
 ) -> _Points:
     """Each active point moved along its direction by the first length that lowers its value enough;
     the others as they are.
     """
     count, dimension = current.points.shape
-    decrease = (direction * current.slopes).sum(axis=1)
+    slopes = _directional_slopes(current, direction)
     largest = np.abs(direction).max(axis=1)
     largest = np.maximum(largest, 1e-300)
     next_length = np.minimum(1.0, LONGEST_STEP / largest)
@@ -137,14 +141,17 @@ def _line_search(
     while waiting.size and remaining:
         # As many lengths at once as a call for all points would take: the first good one counts.
         batch = min(remaining, count // waiting.size)
-        lengths = next_length[waiting, None] / SHRINKAGE ** np.arange(batch)
-        steps = lengths[:, :, None] * direction[waiting, None]
-        trials = current.points[waiting, None] + steps
-        flat_values, flat_slopes = objective(trials.reshape(-1, dimension))
+        column = waiting[:, None]
+        shrinkages = SHRINKAGE ** np.arange(batch)
+        lengths = next_length[column] / shrinkages
+        steps = lengths[:, :, None] * direction[column]
+        trials = current.points[column] + steps
+        flat_trials = trials.reshape(-1, dimension)
+        flat_values, flat_slopes = objective(flat_trials)
         trial_values = flat_values.reshape(lengths.shape)
-        trial_slopes = flat_slopes.reshape(*lengths.shape, dimension)
-        predicted = SUFFICIENT_DECREASE * lengths * decrease[waiting, None]
-        is_good = trial_values <= current.values[waiting, None] + predicted
+        trial_slopes = flat_slopes.reshape(trials.shape)
+        predicted = SUFFICIENT_DECREASE * lengths * slopes[column]
+        is_good = trial_values <= current.values[column] + predicted
         settled = is_good.any(axis=1)
         first_good = is_good.argmax(axis=1)[settled]
         settled_points = waiting[settled]
@@ -153,7 +160,8 @@ def _line_search(
         moved.slopes[settled_points] = trial_slopes[settled, first_good]
         waiting = waiting[~settled]
         remaining -= batch
-        next_length[waiting] = lengths[~settled, -1] / SHRINKAGE
+        last_lengths = lengths[:, -1]
+        next_length[waiting] = last_lengths[~settled] / SHRINKAGE
     return moved
 
 
@@ -176,5 +184,7 @@ def _updated_inverse(
     outer = step[:, :, None] * image[:, None, :]
     symmetric = outer + outer.transpose(0, 2, 1)
     scale = rho**2 * inner + rho
-    scaled_step = scale[:, None, None] * step[:, :, None]
-    return inverse - rho[:, None, None] * symmetric + scaled_step * step[:, None, :]
+    column_step = step[:, :, None]
+    scaled_step = scale[:, None, None] * column_step
+    row_step = step[:, None, :]
+    return inverse - rho[:, None, None] * symmetric + scaled_step * row_step
