@@ -12,7 +12,8 @@ from hypothesis import given, strategies as st
 from scipy import stats
 
 from mezzotint import ParameterError, design
-from mezzotint.core.priors import ORDERS, SamplePrior, as_prior, law_of
+from mezzotint.core.laws import law_of
+from mezzotint.core.priors import ORDERS, SamplePrior, as_prior
 
 EXACT = 1e-12
 """Sixty halvings leave a few thousand pieces, each within 1e-14 of the range's power."""
