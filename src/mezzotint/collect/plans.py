@@ -431,18 +431,18 @@ class Goal:
 
     def people(self, epsilon: float) -> int:
         """The least number of people: doubled until it is enough, then halved in."""
-        most = self.question.most_people
-        enough = min(2, most)
+        limit = self.question.most_people
+        enough = min(2, limit)
         short = 0
         while not self.reached(epsilon, enough):
-            if enough == most:
+            if enough == limit:
                 wish = "a larger half_width" if self.half_width is not None else "a smaller power"
                 raise InfeasibleError(
-                    f"plan: {self._best(epsilon, most)}, and no more can be asked; use "
+                    f"plan: {self._best(epsilon, limit)}, and no more can be asked; use "
                     f"{self._better_table}, or {wish}"
                 )
             short = enough
-            enough = min(2 * enough, most)
+            enough = min(2 * enough, limit)
         between = range(short + 1, enough)
         return short + 1 + bisect_left(between, True, key=lambda n: self.reached(epsilon, n))
 

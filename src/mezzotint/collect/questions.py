@@ -468,8 +468,8 @@ class Question:
         """
         mechanism = self.table(epsilon)
         # An interval that is cut to what is possible is narrower, but excludes 0 no more often.
-        whole = self._difference(epsilon, people, cut=False)
-        half = (whole.high - whole.low) / 2
+        uncut_interval = self._difference(epsilon, people, cut=False)
+        half = (uncut_interval.high - uncut_interval.low) / 2
         variance = 0.0
         for number, inputs in self._groups(people):
             if number < LEAST_GROUP:
@@ -507,11 +507,11 @@ class Question:
         codes = self.population / self.inputs.size * mechanism.pmf(self.inputs)
         counts = np.rint(chances @ codes).astype(np.int64)
         # Rounded counts may be more than everybody, whose weights are at least 1.
-        whole = max(1.0, (1 + SUM_ERROR) * counts.sum() / codes.sum())
+        correction = max(1.0, (1 + SUM_ERROR) * counts.sum() / codes.sum())
         sample = Group(
             counts=CodeCounts(mechanism=mechanism, counts=counts),
-            weights=whole * codes.sum(axis=0),
-            squares=whole * ((1 / chances) @ codes),
+            weights=correction * codes.sum(axis=0),
+            squares=correction * ((1 / chances) @ codes),
             heaviest=float(1 / chances.min()),
         )
         return total(sample, confidence=self.confidence)
@@ -528,8 +528,8 @@ class Question:
         if self.population is None:
             return MOST_PEOPLE
         relative = self._relative_weights
-        most = math.floor(self.population * float(np.mean(1 / relative) * relative.min()))
-        return max(1, most)
+        largest_share = float(np.mean(1 / relative) * relative.min())
+        return max(1, math.floor(self.population * largest_share))
 
     def _hitters(self, epsilon: float, people: float) -> Interval:
         """From 0 to twice the least share that is found with certainty: its half width is that

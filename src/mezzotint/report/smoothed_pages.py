@@ -366,25 +366,26 @@ def _page_of(
         arguments["distributions"] = "[...]"
     argument_text = ", ".join(f"{name}={value}" for name, value in arguments.items())
     function = {"gradients": "expected_gradients"}.get(facts["verb"], facts["verb"])
-    code = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})"
+    instruction = f">>> import mezzotint as mz\n>>> mz.smoothed.{function}({argument_text})"
     if facts["verb"] == "own":  # a function in a file has no name in an expression
-        code = _command(_asked(facts)[0])
+        instruction = _command(_asked(facts)[0])
     check = Section(
         title="How to verify it",
         words=(
             "The values are exact sums of rationals, or bounds of them. This gives them again:",
         ),
-        code=code,
+        code=instruction,
     )
     return Page(title=title, summary=summary, sections=(result, check))
 
 
 def _command(asked: JsonObject) -> str:
     """The command line that gives a result again."""
-    words = ["mezzotint", "smoothed", "own"]
-    for name, value in asked.items():
-        words += [f"--{name.replace('_', '-')}", shlex.quote(_typed(value))]
-    return " ".join(words)
+    command_words = ["mezzotint", "smoothed", "own"]
+    for option_name, option_value in asked.items():
+        command_words.append(f"--{option_name.replace('_', '-')}")
+        command_words.append(shlex.quote(_typed(option_value)))
+    return " ".join(command_words)
 
 
 def _typed(value: Any) -> str:
