@@ -33,6 +33,7 @@ from mezzotint.core.errors import ParameterError
 from mezzotint.core.kinds import checked
 from mezzotint.core.records import Record
 from mezzotint.core.table import MISSING
+from mezzotint.core.types import ByteArray
 from mezzotint.core.values import arrow, arrow_array, identities, plain, stripped
 from mezzotint.privacy.people import IdHash
 
@@ -92,16 +93,12 @@ def select_rows(
             rows = batch.first + batch.rows
         for bucket in buckets:
             bucket.flush()
-        selected = np.zeros(rows, dtype=bool)
+        bits = np.zeros((rows + 7) // 8, dtype=np.uint8)
         sizes: Counter[int] = Counter()
         for index in range(BUCKETS):
             numbered = np.fromfile(f"{folder}/{index}", dtype=NUMBERED)
-            sizes.update(_select(numbered, at_most, selected).tolist())
-    return Selection(
-        bits=np.packbits(selected, bitorder="little"),
-        starts=starts,
-        shift=total_variation(sizes, at_most),
-    )
+            sizes.update(_select(numbered, at_most, bits).tolist())
+    return Selection(bits=bits, starts=starts, shift=total_variation(sizes, at_most))
 
 
 def total_variation(sizes: Mapping[int, int], at_most: int) -> float:
@@ -177,14 +174,13 @@ def _spill(
         bucket.write(numbered[bucket_of_row == index].tobytes())
 
 
-def _select(
-    numbered: npt.NDArray[Any], at_most: int, selected: npt.NDArray[np.bool_]
-) -> npt.NDArray[np.intp]:
-    """Marks the rows of least priority of each group; the groups' sizes."""
+def _select(numbered: npt.NDArray[Any], at_most: int, bits: ByteArray) -> npt.NDArray[np.intp]:
+    """Sets the bits of the rows of least priority of each group; the groups' sizes."""
     ordered = numbered[np.lexsort((numbered["row"], numbered["priority"], numbered["group"]))]
     _, starts, sizes = np.unique(ordered["group"], return_index=True, return_counts=True)
     ranks = np.arange(ordered.size) - np.repeat(starts, sizes)
-    selected[ordered["row"][ranks < at_most]] = True
+    rows = ordered["row"][ranks < at_most].astype(np.int64)
+    np.bitwise_or.at(bits, rows // 8, np.uint8(1) << (rows % 8).astype(np.uint8))
     return sizes
 
 
@@ -326,10 +322,15 @@ def asked_rows(
     source = Source(files=files, wanted=Wanted(others={lot.people: "lot"}), dialect=dialect)
     refuse_stream(source, "lot", lot.people)
     starts: dict[str, int] = {}
-    asked = [np.zeros(0, dtype=bool)]
+    packed: list[ByteArray] = []
+    pending = np.zeros(0, dtype=bool)  # fewer rows than make a byte
     for batch in source.batches():
         starts.setdefault(batch.file.name, batch.first)
-        asked.append(_drawn(ids_of(batch, lot.people, parameter="lot"), lot) == lot.question)
-    asked_bits = np.packbits(np.concatenate(asked), bitorder="little")
+        questions = _drawn(ids_of(batch, lot.people, parameter="lot"), lot)
+        pending = np.append(pending, questions == lot.question)
+        whole_bytes = pending.size // 8
+        packed.append(np.packbits(pending[: 8 * whole_bytes], bitorder="little"))
+        pending = pending[8 * whole_bytes :]
+    asked_bits = np.concatenate([*packed, np.packbits(pending, bitorder="little")])
     selection = within or Selection(bits=asked_bits, starts=starts, shift=None)
     return replace(selection, bits=asked_bits & selection.bits, asked=asked_bits)
