@@ -492,8 +492,11 @@ def test_the_run_stops_before_its_local_budget(tmp_path):
 
 def test_new_nodes_go_on_where_the_others_have_spent_their_rounds():
     strategy = _strategy(most_rounds=1)
-    _start(_grid(), strategy, 2)
+    grid = _grid()
+    _start(grid, strategy, 2)
     assert "exceed" in strategy.stopped
+    assert strategy.ledger.rounds == {1: "released"}  # whose names are known is not asked for them
+    assert len(grid.received) == 2 * 4
     crowd = _grid(8)
     for node in range(10, 14):
         del crowd.apps[node]

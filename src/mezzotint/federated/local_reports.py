@@ -335,7 +335,7 @@ class LocalStrategy(RoundStrategy[_Local]):
                 "dimension", self.scheme.dimension, f"the model has {parameter_count} parameters"
             )
         # A node's name is unknown until it has joined.
-        nodes = self._choose(self._names(self._connected(grid)), number)
+        nodes = self._choose({node: str(node) for node in self._connected(grid)}, number)
         return _Local(number=number, nodes=dict(enumerate(nodes)), task=task, grid=grid)
 
     def _stage(self, current: _Local) -> str:

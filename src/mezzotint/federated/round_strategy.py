@@ -275,6 +275,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
         self._rounds_planned = 1
         self._rounds_left = 0
         self._turns: dict[str, int] = {}
+        self._node_names: dict[int, str] = {}
         for names in self.ledger.turns.values():
             self._next(names, len(names))
 
@@ -540,7 +541,7 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
 
     def _names(self, nodes: Iterable[int]) -> dict[int, str]:
         """Node -> its client's name, or the node's number where that is not known."""
-        return {node: str(node) for node in nodes}
+        return {node: self._node_names.get(node, str(node)) for node in nodes}
 
     def _shortage_of(self, unspent: int, clients: int) -> str:
         allowed = counted(self.most_rounds or 0, "round")
@@ -651,7 +652,8 @@ class RoundStrategy(Strategy, ABC, Generic[R]):
             self._note(current.number, client_name, error)
             return
         if Key.NAME in record:
-            current.names.setdefault(place, one_line(record[Key.NAME]))
+            client_name = current.names.setdefault(place, one_line(record[Key.NAME]))
+            self._node_names[current.nodes[place]] = client_name
 
     def _refused(self, current: R, place: int) -> None:
         """Handle a client's refusal to answer."""
