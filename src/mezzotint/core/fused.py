@@ -155,6 +155,14 @@ def _load_bits(numbers: tensor, first: constexpr, stop: constexpr) -> tensor:
 
 
 @triton.jit
+def _halves(numbers: tensor) -> tensor:
+    """The low and the high half, uint32, of numbers of 64 bits."""
+    low = numbers.to(uint32)
+    high = (numbers >> 32).to(uint32)
+    return low, high
+
+
+@triton.jit
 def _words(
     key_words: tensor,
     low: tensor,
@@ -473,6 +481,30 @@ def _add(counts: tensor, index: constexpr, by_lane: tensor) -> None:
 
 
 @triton.jit
+def _note(open_blocks: tensor, slots: tensor, block: tensor, is_open: tensor) -> None:
+    """Appends the open ones of some blocks, and counts them in the slot that all lanes share."""
+    position = tl.atomic_add(slots, 1, mask=is_open)
+    tl.store(open_blocks + position, block, mask=is_open)
+
+
+@triton.jit
+def _element_of(
+    first_element: tensor,
+    number: tensor,
+    position: tensor,
+    block_count: tensor,
+    size: tensor,
+) -> tensor:
+    """The element that takes word `number` of each block, and whether there is one.
+
+    The first of a block's elements, and the block's position among those to be drawn, are given.
+    """
+    element = first_element + number // 4 * 128 + number % 4
+    is_present = (position < block_count) & (element < size)
+    return element, is_present
+
+
+@triton.jit
 def _open_below(edge: tensor, bits: constexpr) -> tensor:
     """A draw is open whose distance to a threshold is below this (`_leading_level`, `_even_level`).
 
@@ -497,21 +529,18 @@ def _draw_kernel(
     least, greatest = _load(ends, 0, 2)
     bounds = (least, greatest) + _load(numbers, 0, 3)  # noqa: RUF005
     tables = (numbers, first, knots, slope)
-    coefficients = _load(line, 0, 5) + _load_bits(line, 5, 9)
-    open_below = _open_below(coefficients[6], bits)
+    terms = _load(line, 0, 5) + _load_bits(line, 5, 9)
+    open_below = _open_below(terms[6], bits)
     # A row's first cell is counted from the bits of 2^23, and from 2^b on (`gpu.Line`).
     row_cells -= 0x4B000000 + (1 << bits)
     key_words = _load_bits(key, 0, 8)
     # A span starts at a multiple of 2^18 tiles: no sum of block numbers carries within it.
     span_start = first_tile.to(int64)
-    first_block = span_start * LANES
-    block_low = first_block.to(uint32)
-    block_high = (first_block >> 32).to(uint32)
+    block_low, block_high = _halves(span_start * LANES)
     lanes = tl.arange(0, LANES)
     below = tl.zeros([LANES], float32)
     above = below
-    program_count = tl.num_programs(0)
-    for tile in range(tl.program_id(0), tiles, program_count):
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         tile_start = (span_start + tile) * TILE
         # Read before words are made: memory is far.
         inputs = _load_block(x + tile_start, lanes)
@@ -530,9 +559,7 @@ def _draw_kernel(
                 above += tl.where(value > greatest, 1.0, 0.0)
                 mixture += value
                 if on_line:
-                    level, nearest = _even_level(
-                        value, word, nearest, coefficients, row_cells, bits, ptx
-                    )
+                    level, nearest = _even_level(value, word, nearest, terms, row_cells, bits, ptx)
                 else:
                     level, nearest = _leading_level(
                         value, word, nearest, bounds, tables, cells, search, steps, bits, exact_ends
@@ -545,8 +572,8 @@ def _draw_kernel(
         is_unusual = (is_open | has_nan).to(int32)
         if tl.max(is_unusual, axis=0) > 0:
             _add(counts, 2, _nan_counts(inputs))
-            position = tl.atomic_add(counts + slot + lanes * 0, 1, mask=is_open)
-            tl.store(open_blocks + position, block, mask=is_open)
+            slots = counts + slot + lanes * 0
+            _note(open_blocks, slots, block, is_open)
     _add(counts, 0, below)
     _add(counts, 1, above)
 
@@ -568,8 +595,7 @@ def _settle_kernel(
     key_words = _load_bits(key, 0, 8)
     span_start = first_tile.to(int64)
     lanes = tl.arange(0, LANES)
-    noted_count = tl.load(counts + slot)
-    noted_count = noted_count.to(int32)
+    noted_count = tl.load(counts + slot).to(int32)
     below = tl.zeros([LANES], int32)
     above = below
     nans = below
@@ -583,21 +609,18 @@ def _settle_kernel(
         last_block = tiles * LANES + position - noted_count
         span_block = tl.where(is_noted, noted_block, last_block)
         block = span_block + span_start * LANES
-        block_low = block.to(uint32)
-        block_high = (block >> 32).to(uint32)
+        block_low, block_high = _halves(block)
         leading = _words(key_words, block_low, block_high, 0, double_rounds)
         trailing = _words(key_words, block_low, block_high, 1, double_rounds)
         first_element = block // LANES * TILE + block % LANES * 4
         inputs = ()
         for number in tl.static_range(16):
-            element = first_element + number // 4 * 128 + number % 4
-            is_present = (position < block_count) & (element < size)
+            element, is_present = _element_of(first_element, number, position, block_count, size)
             value = tl.load(x + element, mask=is_present, other=0)
             inputs = inputs + (value,)  # noqa: RUF005
         # One after another: sixteen copies of this would take minutes to compile.
         for number in range(16):
-            element = first_element + number // 4 * 128 + number % 4
-            is_present = (position < block_count) & (element < size)
+            element, is_present = _element_of(first_element, number, position, block_count, size)
             value = _choose(inputs, number)
             is_counted = is_present & (position >= noted_count)
             is_below = is_counted & (value < least)
@@ -609,17 +632,9 @@ def _settle_kernel(
             first_word = _choose(leading, number)
             second_word = _choose(trailing, number)
             level = _whole_level(
-                value,
-                first_word,
-                second_word,
-                bounds,
-                tables,
-                cells,
-                search,
-                steps,
-                bits,
-                exact_ends,
-            )
+                value, first_word, second_word, bounds, tables, cells,
+                search, steps, bits, exact_ends,
+            )  # fmt: skip
             tl.store(codes + element, level.to(codes.dtype.element_ty), mask=is_present)
     _add(counts, 0, below)
     _add(counts, 1, above)
@@ -713,8 +728,7 @@ def _words_kernel(
     program = tl.program_id(0).to(int64)
     block_number = program * LANES + tl.arange(0, LANES)
     block = first + block_number
-    block_low = block.to(uint32)
-    block_high = (block >> 32).to(uint32)
+    block_low, block_high = _halves(block)
     key_words = _load_bits(key, 0, 8)
     halves = _words(key_words, block_low, block_high, 0, double_rounds)
     for position in tl.static_range(8):
