@@ -191,6 +191,8 @@ def test_corrupted_clients_of_a_cohort_are_counted_with_room_for_bad_luck():
     assert _hypergeometric(10_000, 2_000, 100, found + 1) <= Fraction(1, 2**40)
     assert _hypergeometric(10_000, 2_000, 100, found) > Fraction(1, 2**40)
     assert corrupted_in(population=50, share=0.0, clients=20, bits=40.0) == 0
+    # At most a quarter of ten, and of all of them: two may be, and a third is not excluded.
+    assert corrupted_in(population=10, share=0.25, clients=10, bits=40.0) == 3
 
 
 @pytest.mark.parametrize("clients", [2, 3, 4, 6, 9, 17, 50])
@@ -209,12 +211,48 @@ def test_one_partner_fewer_would_not_protect_or_would_fail(clients):
     dropped = clients // 10
     for bits in range(5, 41, 3):
         found = plan_sum(**sizes, dropped=dropped, security_bits=bits)
-        assert found.split <= -bits
+        assert max(found.forked, found.split) <= -bits
+        assert found.failed <= -module.FAILURE_BITS
         fewer = found.picks - 1
         lonely = math.log2(clients) + module._tails(clients - 1, dropped, fewer)
         for least in range(1, fewer + 1):
             fails = lonely[fewer - least + 1] > -(module.FAILURE_BITS + 1)
             assert fails or split(**sizes, picks=fewer, least=least) > -bits
+
+
+def test_one_member_fewer_would_not_protect_or_would_fail():
+    clients, corrupted, dropped = 50, 10, 5
+    for bits in range(5, 41, 3):
+        found = plan_sum(
+            clients=clients, corrupted=corrupted, dropped=dropped, minimum=26, security_bits=bits
+        )
+        members = found.members - 1
+        absent = module._tails(clients, dropped, members)
+        for quorum in range(members // 2 + 1, members + 1):
+            forks = forked(clients=clients, corrupted=corrupted, members=members, quorum=quorum)
+            fails = absent[members - quorum + 1] > -(module.FAILURE_BITS + 1)
+            assert fails or forks > -bits
+
+
+@pytest.mark.parametrize(
+    ("clients", "corrupted", "minimum", "picks", "least"),
+    [(10, 2, 6, 4, 2), (17, 3, 9, 6, 4), (17, 0, 9, 3, 3), (50, 10, 26, 20, 9)],
+)
+def test_the_bound_on_splits_is_its_formula(clients, corrupted, minimum, picks, least):
+    """Of every size: who is in the part, that its members pick inside, and that the others outside miss it."""
+    honest, others = clients - corrupted, clients - 1
+    bound = 0.0
+    for size in range(1, honest // 2 + 1):
+        inside = _hypergeometric(others, corrupted + size - 1, picks, least)
+        miss = math.comb(others - size, picks) / math.comb(others, picks)
+        outside = honest - size
+        share = min(clients - minimum, honest - 2 * size) / outside
+        chernoff = 1.0
+        if share < 1 - miss:
+            chernoff = math.exp(-outside * (stats.entropy([share, 1 - share], [1 - miss, miss])))
+        bound += math.comb(honest, size) * float(inside) ** size * chernoff
+    found = split(clients=clients, corrupted=corrupted, minimum=minimum, picks=picks, least=least)
+    assert 2.0**found == pytest.approx(bound, rel=MANY)
 
 
 def test_what_cannot_be_protected_is_refused():
