@@ -220,13 +220,30 @@ def test_one_partner_fewer_would_not_protect_or_would_fail(clients):
             assert fails or split(**sizes, picks=fewer, least=least) > -bits
 
 
-def test_one_member_fewer_would_not_protect_or_would_fail():
-    clients, corrupted, dropped = 50, 10, 5
+def test_a_round_fails_as_often_as_its_sizes_say():
+    clients, dropped = 200, 40
+    found = plan_sum(clients=clients, corrupted=40, dropped=dropped, minimum=101)
+    fatal = found.members - found.quorum + 1
+    without_quorum = _hypergeometric(clients, dropped, found.members, fatal)
+    fatal = found.picks - found.least + 1
+    without_partners = clients * _hypergeometric(clients - 1, dropped, found.picks, fatal)
+    exact = math.log2(without_quorum + without_partners)
+    assert found.failed == pytest.approx(exact, abs=MANY)
+    assert without_quorum > 0
+    assert without_partners > 0
+
+
+@pytest.mark.parametrize("dropped", [3, 5, 8, 12])
+def test_one_member_fewer_would_not_protect_or_would_fail(dropped):
+    clients, corrupted = 50, 5
     for bits in range(5, 41, 3):
         found = plan_sum(
             clients=clients, corrupted=corrupted, dropped=dropped, minimum=26, security_bits=bits
         )
-        members = found.members - 1
+        members, quorum = found.members, found.quorum
+        absent = module._tails(clients, dropped, members)
+        assert absent[members - quorum + 1] <= -(module.FAILURE_BITS + 1)
+        members -= 1
         absent = module._tails(clients, dropped, members)
         for quorum in range(members // 2 + 1, members + 1):
             forks = forked(clients=clients, corrupted=corrupted, members=members, quorum=quorum)
