@@ -150,8 +150,9 @@ class Mechanism(Table):
         segment, position = self.locate(x)
         extra_axes = (1,) * (values_at_knots.ndim - 1)
         position = position.reshape(position.shape + extra_axes)
-        from_start = (1 - position) * values_at_knots[segment]
-        return from_start + position * values_at_knots[segment + 1]
+        start_values = values_at_knots[segment]
+        stop_values = values_at_knots[segment + 1]
+        return (1 - position) * start_values + position * stop_values
 
     def pmf(self, x: npt.ArrayLike) -> FloatArray:
         """Probabilities of the m levels at inputs x of any shape: (..., m) float64. NaN raises; the
@@ -278,8 +279,9 @@ class Mechanism(Table):
         def error(position: float) -> FloatArray:
             inputs = segment_starts + position * lengths
             rows = (1 - position) * start_rows + position * stop_rows
-            squared_errors = (self.levels - inputs[:, None]) ** 2
-            return (rows * squared_errors).sum(axis=1)
+            errors = self.levels - inputs[:, None]
+            expected_squares = rows * errors**2
+            return expected_squares.sum(axis=1)
 
         start_error = error(0.0)
         stop_error = error(1.0)

@@ -64,8 +64,9 @@ class _Blocks(NamedTuple):
 
 def _piece(edges: FloatArray, x: FloatArray) -> IndexArray:
     """The piece between two edges in which each input lies."""
-    index = np.searchsorted(edges, x, side="right") - 1
-    return np.clip(index, 0, edges.size - 2)
+    edges_below = np.searchsorted(edges, x, side="right")
+    last_piece = edges.size - 2
+    return np.clip(edges_below - 1, 0, last_piece)
 
 
 @final
@@ -87,13 +88,15 @@ class SamplePrior(Prior):
         # All terms are at least 0 where the origin lies to the left: nothing cancels.
         whole_pieces = first_piece[is_whole]
         gaps = first_points[is_whole] - edges[whole_pieces]
-        whole_moments = _shifted(blocks.moments[is_whole], gaps)
+        block_moments = blocks.moments[is_whole]
+        whole_moments = _shifted(block_moments, gaps)
         _add(piece_moments, whole_pieces, whole_moments)
         cut_points = blocks.points[is_cut].ravel()
-        cut_masses = blocks.masses[is_cut].reshape(-1, 1)
+        cut_masses = blocks.masses[is_cut].ravel()
         pieces = _piece(edges, cut_points)
         distances = cut_points - edges[pieces]
-        _add(piece_moments, pieces, _powers(distances) * cut_masses)
+        cut_moments = _powers(distances) * cut_masses[:, None]
+        _add(piece_moments, pieces, cut_moments)
         return piece_moments
 
     @cached_property
@@ -104,7 +107,8 @@ class SamplePrior(Prior):
         points = padded_points.reshape(-1, _BLOCK)
         masses = padded_masses.reshape(-1, _BLOCK)
         distances = points - points[:, :1]
-        moments = np.einsum("bpo,bp->bo", _powers(distances), masses)
+        powers = _powers(distances)
+        moments = np.einsum("bpo,bp->bo", powers, masses)
         return _Blocks(points, masses, moments)
 
 
@@ -182,11 +186,12 @@ def _lagrange_weights(x: float) -> list[float]:
     for node in _NODES:
         others = _NODES[node != _NODES]
         factors = (x - others) / (node - others)
-        weights.append(float(np.prod(factors)))
+        weight = np.prod(factors)
+        weights.append(float(weight))
     return weights
 
 
-_TO_ENDS = np.array([_lagrange_weights(-1.0), _lagrange_weights(1.0)])
+_TO_ENDS = np.array(list(map(_lagrange_weights, (-1.0, 1.0))))
 """(2, 16): values at both ends of the polynomial through the nodes."""
 _DEEPEST = 60
 """Halvings: a piece is then shorter than the spacing of floats."""
@@ -239,7 +244,8 @@ class _TailIntegral:
         end_values = self._integrand(pieces, ends)
         extrapolated = np.einsum("pnk,en->pek", integrand_values, _TO_ENDS)
         end_misses = np.abs(extrapolated - end_values)
-        missed = end_misses.sum(axis=1) * _GAP * piece_width
+        end_sums = end_misses.sum(axis=1)
+        missed = end_sums * _GAP * piece_width
         weighted = np.einsum("pnk,n->pk", integrand_values, _NODE_WEIGHTS)
         integrals = weighted * piece_width / 2
         return _Quadrature(integrals, missed)
@@ -262,7 +268,8 @@ class _TailIntegral:
             changes = np.abs(fine_integrals - coarse_integrals)
             missed = left_half.missed + right_half.missed
             error = np.maximum(changes, missed)
-            is_rough = (error > tolerance).any(axis=1)
+            exceeds = error > tolerance
+            is_rough = exceeds.any(axis=1)
             is_fine = ~is_rough
             np.add.at(integrals, pieces[is_fine], fine_integrals[is_fine])
             if not is_rough.any():
@@ -344,8 +351,10 @@ def _discrete(
     # scipy's discrete distributions live on loc + integers.
     shift = float(distribution.ppf(0.5)) % 1.0
     smallest, largest = distribution.support()
-    first_integer = ceil(max(lower, smallest) - shift)
-    last_integer = floor(min(upper, largest) - shift)
+    first_point = max(lower, smallest)
+    last_point = min(upper, largest)
+    first_integer = ceil(first_point - shift)
+    last_integer = floor(last_point - shift)
     integer_count = last_integer - first_integer + 1
     farthest = max(abs(first_integer), abs(last_integer))
     if integer_count > MOST_INTEGERS or farthest > LARGEST_INTEGER:
@@ -382,7 +391,8 @@ def _sample(
     refuse_nan("prior", sample, "value")
     clipped = np.clip(sample, lower, upper)
     points, counts = np.unique(clipped, return_counts=True)
-    return SamplePrior(points=points, masses=counts / sample.size)
+    masses = counts / sample.size
+    return SamplePrior(points=points, masses=masses)
 
 
 def cost_matrix(
@@ -427,9 +437,10 @@ def cost_matrix(
     # Row k+1 is drawn with probability t(y) = position + y / width, row k otherwise.
     tilted_share = tilted_integral / segment_width[:, None]
     to_right = position[:, None] * loss_integral + tilted_share
+    to_left = loss_integral - to_right
     costs = np.zeros((knots.size, levels.size))
     np.add.at(costs, right_knot, to_right)
-    np.add.at(costs, left_knot, loss_integral - to_right)
+    np.add.at(costs, left_knot, to_left)
     return costs
 
 

@@ -201,7 +201,8 @@ class Record:
 
     def to_json(self) -> str:
         """One line of JSON."""
-        return json.dumps(plain(self.as_dict()), allow_nan=False)
+        content = plain(self.as_dict())
+        return json.dumps(content, allow_nan=False)
 
     def to_frame(self) -> Any:
         """A pandas data frame with a row for each item it holds, or with the record itself as its
@@ -274,7 +275,9 @@ class Records(list[Item]):
         table = self._table()
         text_rows = [table.names, *table.rows]
         columns = zip(*text_rows, strict=True)
-        widths = [max(map(len, column)) for column in columns]
+        widths: list[int] = []
+        for column in columns:
+            widths.append(max(map(len, column)))
         lines: list[str] = []
         for text_row in text_rows:
             padded_row = map(str.ljust, text_row, widths)
@@ -340,9 +343,14 @@ def _html(rows: Iterable[Iterable[tuple[str, str]]]) -> str:
 
     table_lines: list[str] = []
     for table_row in rows:
-        row_cells = [f"<{tag}>{html.escape(cell_text)}</{tag}>" for tag, cell_text in table_row]
-        table_lines.append(f"<tr>{''.join(row_cells)}</tr>")
-    return f"<table>{''.join(table_lines)}</table>"
+        row_cells: list[str] = []
+        for tag, cell_text in table_row:
+            escaped_text = html.escape(cell_text)
+            row_cells.append(f"<{tag}>{escaped_text}</{tag}>")
+        cells = "".join(row_cells)
+        table_lines.append(f"<tr>{cells}</tr>")
+    lines = "".join(table_lines)
+    return f"<table>{lines}</table>"
 
 
 def _cells_of(facts: JsonObject) -> dict[str, str]:
