@@ -301,10 +301,11 @@ def load_policy(path: AnyPath) -> Policy:
         raise FileFormatError(
             f"policy {Path(path).name}: unknown keys {unknown}; a typo would protect nobody"
         )
-    settings: dict[str, Any] = {
-        field_name: tuple(setting) if isinstance(setting, list) else setting
-        for field_name, setting in values.items()
-    }
+    settings: dict[str, Any] = {}
+    for field_name, setting in values.items():
+        settings[field_name] = setting
+        if isinstance(setting, list):
+            settings[field_name] = tuple(setting)
     if "roster" in settings:
         settings["roster"] = Roster.load(Path(path).parent / str(settings["roster"]))
     return Policy(**settings)

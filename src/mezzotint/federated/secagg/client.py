@@ -51,7 +51,6 @@ from mezzotint.federated.secagg.messages import (
 from mezzotint.federated.secagg.plan import RoundPlan
 from mezzotint.federated.secagg.roster import Card, Trust, channel_key, introduce, show
 from mezzotint.federated.secagg.wire import (
-    INDEX_BYTES,
     InconsistentLists,
     PlanRefused,
     ProtocolError,
@@ -61,7 +60,7 @@ from mezzotint.federated.secagg.wire import (
     TooFewClients,
     UnknownSender,
     WrongStage,
-    number,
+    client_number,
 )
 
 _POSITIONS: dict[Stage, int] = {"deal": 0, "sum": 1, "agree": 2, "unite": 2, "open": 3}
@@ -553,7 +552,7 @@ def _share_commitment(share: bytes, plan: RoundPlan, owner: int, holder: int, ki
 
 def self_mask_key(seed: bytes, plan: RoundPlan, index: int) -> bytes:
     """Key of a client's own mask."""
-    purpose = b"self mask" + number(index, INDEX_BYTES)
+    purpose = b"self mask" + client_number(index)
     return derive(seed, plan=plan.digest, purpose=purpose)
 
 
@@ -571,7 +570,7 @@ def pair_mask_key(
 def mask_key_from_seed(seed: bytes, plan: RoundPlan, index: int) -> X25519PrivateKey:
     """The key from which a client's masks with others are derived."""
     # X25519 itself offers 128 bits, as many as a seed has; the salt rules out shared searches.
-    purpose = b"mask key" + number(index, INDEX_BYTES)
+    purpose = b"mask key" + client_number(index)
     secret = derive(seed, plan=plan.base, purpose=purpose)
     return X25519PrivateKey.from_private_bytes(secret)
 

@@ -37,7 +37,13 @@ from mezzotint.core.sampler import (
     unpack_words,
     word_type,
 )
-from mezzotint.federated.secagg.wire import MalformedMessage, OutOfRangeInteger, SwappedKey, number
+from mezzotint.federated.secagg.wire import (
+    MalformedMessage,
+    OutOfRangeInteger,
+    SwappedKey,
+    client_number,
+    number,
+)
 
 Words = npt.NDArray[np.unsignedinteger]
 
@@ -170,7 +176,7 @@ def has_large_order(public: bytes) -> bool:
 
 def pair_purpose(name: bytes, first: int, second: int) -> bytes:
     """Purpose of a key between two clients, in the given order."""
-    return name + number(first, 2) + number(second, 2)
+    return name + client_number(first) + client_number(second)
 
 
 def seal(key: bytes, text: bytes, *, about: bytes) -> bytes:

@@ -24,6 +24,7 @@ from mezzotint.federated.secagg.wire import (
     ReplayedRound,
     UnknownSender,
     WrongStage,
+    client_number,
     number,
 )
 
@@ -107,7 +108,7 @@ def _read_ascending(reader: Reader, clients: Collection[int], width: int) -> dic
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
     """The mask partners that a client's coins pick among the others: all sets are equally likely."""
-    client = number(index, INDEX_BYTES)
+    client = client_number(index)
     key = hashlib.sha256(b"mezzotint picks" + plan.base + client + coins).digest()
     other_count = plan.clients - 1
     positions = range(other_count)
@@ -132,14 +133,14 @@ class Invitation(NamedTuple):
 
 def invitation(plan: RoundPlan, index: int, roster: bytes = b"") -> bytes:
     """Server to client."""
-    return plan.to_bytes() + number(index, INDEX_BYTES) + roster
+    return plan.to_bytes() + client_number(index) + roster
 
 
 def read_invitation(data: bytes) -> Invitation:
     """The invitation to a place that the plan has."""
     reader = Reader(data, "deal")
     plan = RoundPlan.from_reader(reader)
-    index = reader.number(INDEX_BYTES)
+    index = reader.client_number()
     if index >= plan.clients:
         raise MalformedMessage("deal", f"index {index} of {plan.clients} clients")
     return Invitation(plan, index, reader.rest())
@@ -168,7 +169,7 @@ class Deal:
 
     @property
     def _unsigned(self) -> bytes:
-        client = number(self.index, INDEX_BYTES)
+        client = client_number(self.index)
         return client + self.mask + self.channel + self.coins + self.contents
 
     def statement(self, plan: RoundPlan) -> bytes:
@@ -183,7 +184,7 @@ class Deal:
     def from_reader(cls, reader: Reader) -> Deal:
         """Read one: fields in the order of their bytes."""
         return cls(
-            index=reader.number(INDEX_BYTES),
+            index=reader.client_number(),
             mask=reader.take(KEY_BYTES),
             channel=reader.take(KEY_BYTES),
             coins=reader.take(COIN_BYTES),
@@ -303,7 +304,7 @@ def masks_statement(
     """
     bitmaps = dealt + bitmap(partners, plan)
     lists_digest = hashlib.sha256(bitmaps).digest()
-    client = number(index, INDEX_BYTES)
+    client = client_number(index)
     return b"mezzotint masks" + plan.digest + client + coins + lists_digest
 
 
@@ -392,9 +393,9 @@ def opening(plan: RoundPlan, signatures: BytesByClient, sealed: bytes) -> bytes:
     """Server to a member: the members' signatures; then each dealer's channel and what it sealed
     for this member.
     """
-    entries = number(len(signatures), INDEX_BYTES)
+    entries = client_number(len(signatures))
     for member, signature in sorted(signatures.items()):
-        entries += number(member, INDEX_BYTES)
+        entries += client_number(member)
         entries += signature
     return header("open", plan) + entries + sealed
 
@@ -414,9 +415,9 @@ def read_opening(
     """Signatures by member; channel and sealed shares by dealer."""
     signatures: dict[int, bytes] = {}
     with body_reader(data, "open", plan) as reader:
-        signature_count = reader.number(INDEX_BYTES)
+        signature_count = reader.client_number()
         for _ in range(signature_count):
-            member = reader.number(INDEX_BYTES)
+            member = reader.client_number()
             if member in signatures:
                 raise DuplicateAnswer("open", f"client {member} is named twice", (member,))
             signatures[member] = reader.take(SIGNATURE_BYTES)

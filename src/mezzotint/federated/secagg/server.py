@@ -4,7 +4,7 @@ the sum.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -217,8 +217,13 @@ class Server:
 
     @property
     def _answers(self) -> Collection[int]:
-        answers = (self._dealt, self._masked, self._agreed, self._opened)
-        return answers[self._stage_number]
+        answers: dict[Stage, Collection[int]] = {
+            "deal": self._dealt,
+            "sum": self._masked,
+            "agree": self._agreed,
+            "open": self._opened,
+        }
+        return answers[self.stage]
 
     @property
     def answered(self) -> tuple[int, ...]:
@@ -235,8 +240,13 @@ class Server:
         return tuple(filter(self._is_asked, self._everybody))
 
     def _is_asked(self, index: int) -> bool:
-        before = (self._everybody, self._dealt, self._masked, self._agreed)
-        if index not in before[self._stage_number]:
+        answered_before: dict[Stage, Collection[int]] = {
+            "deal": self._everybody,
+            "sum": self._dealt,
+            "agree": self._masked,
+            "open": self._agreed,
+        }
+        if index not in answered_before[self.stage]:
             return False
         return self.stage in ("deal", "sum") or index < self.plan.members
 
@@ -291,8 +301,13 @@ class Server:
         if index in self._answers:
             complaint = f"client {index} answered already; its first answer stands"
             raise DuplicateAnswer(stage, complaint, (index,))
-        takers = (self._take_dealing, self._take_masked, self._take_agreement, self._take_shares)
-        take = takers[self._stage_number]
+        takers: dict[Stage, Callable[[int, bytes], None]] = {
+            "deal": self._take_dealing,
+            "sum": self._take_masked,
+            "agree": self._take_agreement,
+            "open": self._take_shares,
+        }
+        take = takers[stage]
         take(index, answer)
 
     def ready(self, wanted: int) -> bool:
@@ -323,8 +338,12 @@ class Server:
         if stage == "deal":
             self._leave_out_lonely()
         self._check_enough(stage)
-        outboxes = (self._partners, self._proposals, self._certificates)
-        make_outbox = outboxes[self._stage_number]
+        outboxes: dict[Stage, Callable[[], Outbox]] = {
+            "deal": self._partners,
+            "sum": self._proposals,
+            "agree": self._certificates,
+        }
+        make_outbox = outboxes[stage]
         outbox = make_outbox()
         self._stage_number += 1
         return outbox

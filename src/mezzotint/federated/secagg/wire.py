@@ -79,6 +79,11 @@ def number(value: int, width: int) -> bytes:
     return int(value).to_bytes(width, "little")
 
 
+def client_number(index: int) -> bytes:
+    """A client's index in a round, or a number of clients."""
+    return number(index, INDEX_BYTES)
+
+
 @final
 class Reader:
     """Reads a message from the front; anything missing, or left over after a `with` block, is
@@ -110,6 +115,10 @@ class Reader:
     def number(self, width: int) -> int:
         """The next number of `width` bytes."""
         return int.from_bytes(self.take(width), "little")
+
+    def client_number(self) -> int:
+        """The next index of a client, or number of clients."""
+        return self.number(INDEX_BYTES)
 
     @property
     def left(self) -> int:
