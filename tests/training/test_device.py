@@ -95,7 +95,7 @@ def test_floats_that_lie_about_the_norm_change_nothing(
 ) -> None:
     rows = torch.from_numpy(np.random.default_rng(3).normal(size=(8, 20)).astype(F32))
     sums, pairs = clipped.ClippedSums(clip_norm=0.1, coordinates=20), [(torch.ones(8, 1), rows)]
-    monkeypatch.setattr(clipped, "_ROOM", clipped._ROOM / share**0.5)
+    monkeypatch.setattr(clipped, "_SCALED_NORM", clipped._SCALED_NORM / share**0.5)
     seen: list[Any] = []
     added = clipped._added
     monkeypatch.setattr(clipped, "_added", lambda *given: seen.append(added(*given)) or seen[-1])

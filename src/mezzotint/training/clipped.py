@@ -94,9 +94,8 @@ def squares(rows: Rows) -> FloatArray:
     """(n,) each row's sum of squares, in an order that depends on its length alone; rows (n, width)
     contiguous.
     """
-    record_count = rows.shape[0]
-    totals = np.zeros(record_count)
-    for record in range(record_count):
+    totals = np.zeros(len(rows))
+    for record in range(totals.size):
         totals[record] = _sum_of_squares(rows[record])
     return totals
 
@@ -146,13 +145,13 @@ def add_integers(
     """
     limit = np.float32(units + 1)
     largest_square = units * units
-    record_count = rows.shape[0]
-    width = rows.shape[1]
+    record_count, width = rows.shape
     largest_summand = (units + 1) * (units + 1)
-    chunk = max(1, min(CACHED, EXACT // largest_summand))
+    # The squares of a chunk sum to at most EXACT: floats hold the sum.
+    chunk_width = max(1, min(CACHED, EXACT // largest_summand))
     for repeat in range(gains.shape[1]):
-        for start in range(0, width, chunk):
-            end = min(start + chunk, width)
+        for start in range(0, width, chunk_width):
+            end = min(start + chunk_width, width)
             chunk_totals = totals[repeat, start:end]
             for record in range(record_count):
                 factor = factors[record]
@@ -185,12 +184,14 @@ def _scale(numbers: AnyArray, unit: float, divisor: np.float32, gradient: Rows) 
 _MANY = 10**6
 """Coordinates from which on the grid is finer, as every one of them may lose a unit."""
 
-_ROOM = 1 - 2.0**-18
-"""Gradients are scaled to a norm slightly shorter than allowed, as floats round."""
+_SCALED_NORM = 1 - 2.0**-18
+"""The norm that gradients are scaled to, of that allowed: slightly shorter, as floats round."""
 
-_SHORTER = 1 - 2.0**-10
+_SHORTENING = 1 - 2.0**-10
+"""By which records that are too long all the same are shortened."""
+
 _ATTEMPTS = 4
-"""How often records that are too long are shortened before they are left out."""
+"""How often they are shortened before they are left out."""
 
 
 @final
@@ -297,7 +298,7 @@ def _settled(
         module = np
     norms = squared_norms**0.5
     clipped_norms = norms.clip(min=sums.clip_norm)
-    scales = sums.units * _ROOM / clipped_norms
+    scales = sums.units * _SCALED_NORM / clipped_norms
     is_finite = (scales < math.inf) & (squared_norms < math.inf)
     finite_scales = module.where(is_finite, scales, 0.0)
     factors = module.asarray(finite_scales, dtype=module.float32)
@@ -308,7 +309,7 @@ def _settled(
         if not is_too_long.any():
             return totals, factors
         attempts += 1
-        shortening = _SHORTER
+        shortening = _SHORTENING
         if attempts >= _ATTEMPTS:
             shortening = 0.0
         factors[is_too_long] *= shortening
