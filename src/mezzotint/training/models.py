@@ -163,8 +163,8 @@ class _Transformer(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         places = self.get_buffer("places")
-        # Per-record gradients want records first.
-        places = places.expand(len(x), -1)
+        # Per-record gradients want records first; exporters take len(x) for a fixed number.
+        places = places.expand(x.shape[0], -1)
         tokens = self.into(x) + self.place(places)
         tokens = self.norm(self.blocks(tokens))
         record = tokens.mean(dim=1)
