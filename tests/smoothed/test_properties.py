@@ -5,9 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 import random
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 
+import mpmath
 import pytest
 
 from mezzotint.core.errors import ParameterError
@@ -62,6 +64,24 @@ def test_composition_bounds_two_independent_samples() -> None:
     for k in range(n + 1):
         mixed = [(k, (Fraction(1, 2), Fraction(1, 2))), (n - k, (Fraction(1, 3), Fraction(2, 3)))]
         assert exact.expected(n, mixed, values) <= 10**both.log10_delta
+
+
+def test_sums_of_a_composition_are_rounded_up_and_no_delta_exceeds_one() -> None:
+    one, rng = _guarantee(), random.Random(6)
+    with mpmath.workdps(50):
+        for _ in range(200):
+            parts = [
+                replace(one, epsilon=rng.uniform(0.1, 3), log10_delta=rng.uniform(-40, -1))
+                for _ in range(rng.randint(2, 6))
+            ]
+            both = compose(parts, randomness="independent")
+            epsilon = sum(Fraction(part.epsilon) for part in parts)
+            assert epsilon <= Fraction(both.epsilon) <= epsilon * (1 + Fraction(FEW))
+            deltas = (mpmath.mpf(10) ** mpmath.mpf(part.log10_delta) for part in parts)
+            log10_delta = mpmath.log10(mpmath.fsum(deltas))
+            assert log10_delta <= both.log10_delta <= log10_delta * (1 - FEW)
+    large = replace(one, log10_delta=-0.1)
+    assert compose([large, large], randomness="independent").log10_delta == 0.0
 
 
 def test_composition_of_the_same_coins_would_be_wrong_and_is_refused() -> None:
