@@ -18,7 +18,8 @@ from mezzotint import Mechanism, kernel
 from mezzotint.kernel import losses, real, sums, units
 from mezzotint.kernel.__main__ import main
 from mezzotint.kernel.dual import _least, _read_cut
-from mezzotint.kernel.gaussian import check_contraction
+from mezzotint.kernel.gaussian import check_contraction, gaussian_curve
+from mezzotint.kernel.measures import Curve
 from mezzotint.kernel.one import Target
 from mezzotint.kernel.table import Table, read_table
 from mezzotint.kernel.units import BITS, WHOLE, Fields, canonical, set_deadline, sha256
@@ -141,6 +142,22 @@ def test_every_loss_above_epsilon_counts(epsilon: str) -> None:
         losses.check_delta_of(measure, stated)
         with pytest.raises(kernel.Refused, match="too small"):
             losses.check_delta_of(measure, replace(stated, delta=Fraction(exact) - doubt))
+
+
+def test_the_curves_of_all_directions_are_checked() -> None:
+    """At epsilon 1 Gaussians a deviation apart have the divergence .127, and those of two .51."""
+
+    def check(*curves: Curve) -> None:
+        proof = Fields({"sampled": {"low": -96, "high": 96}}, "proof")
+        losses.check_curves(stated, proof, list(curves), Fraction(1, 16), 0)
+
+    with flint.ctx.workprec(256):
+        near, far = gaussian_curve(flint.arb(1)), gaussian_curve(flint.arb(2))
+        stated = Target(release(TWO), Fraction(1), Fraction(1, 5), None)
+        check(near, near)
+        for curves in ((near, far), (far, near)):
+            with pytest.raises(kernel.Refused, match="too small"):
+                check(*curves)
 
 
 def test_sums_at_equality() -> None:
