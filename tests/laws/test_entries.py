@@ -22,6 +22,7 @@ from laws.entries import (
     annotations,
     content,
     degenerate,
+    groups,
     outcome,
     public,
     twins,
@@ -280,3 +281,32 @@ def test_public_functions_check_and_can_be_sent_to_other_processes() -> None:
     assert inspect.unwrap(function) is response.randomized_response
     with pytest.raises(ParameterError, match=r"^epsilon='1': need a number$"):
         function(epsilon="1")  # type: ignore[arg-type]
+
+
+TINY_OR_HUGE = {
+    "published_discrete_gaussian_renyi": ("sigma", {"alpha": 2.0}),
+    "published_discrete_laplace_epsilon": ("scale", {}),
+    "published_skellam_renyi": ("variance", {"alpha": 2.0}),
+    "published_pbm_mse": ("theta", {"lower": -1, "upper": 1, "trials": 3}),
+}
+
+
+@pytest.mark.parametrize("name", TINY_OR_HUGE)
+@pytest.mark.parametrize("value", [1e-300, 1e300])
+def test_formulas_refuse_what_their_squares_do_not_hold(name: str, value: float) -> None:
+    parameter, options = TINY_OR_HUGE[name]
+    with pytest.raises(ParameterError, match=f"^{parameter}=1e[-+]300: .*1e-50"):
+        getattr(mz.papers, name)(**{parameter: value}, **options)
+
+
+def test_sizes_beyond_the_floats_together_are_refused() -> None:
+    parts = {name: mz.collect.parts_of(group)["mean"] for name, group in groups().items()}
+    with pytest.raises(ParameterError, match="beyond the floats together"):
+        mz.collect.stratified(parts, dict.fromkeys(parts, 1e308))
+
+
+@pytest.mark.parametrize("other", [{"y": (1.0,)}, {"low": (0.0, 1.0)}, {"high": (2.0,)}])
+def test_a_curve_has_a_height_for_each_position(other: dict[str, Any]) -> None:
+    curve: dict[str, Any] = {"name": "error", "x": (1.0, 2.0), "y": (4.0, 0.8)}
+    with pytest.raises(ParameterError, match="need one for each of 2 positions"):
+        mz.report.Curve(**{**curve, **other})

@@ -286,11 +286,11 @@ def stratified(
             "give the size of every group, and of no other",
         )
     sizes = np.array([float(shares[stratum_name]) for stratum_name in parts])
-    if not (np.isfinite(sizes) & (sizes >= 0)).all() or sizes.sum() <= 0:
+    if not (sizes >= 0).all() or not 0 < sum(sizes.tolist()) < math.inf:
         raise ParameterError(
             "sizes",
             sizes.tolist(),
-            "sizes must not be negative, nor all 0",
+            "sizes must not be negative, nor all 0, nor beyond the floats together",
         )
     weights = (sizes / sizes.sum()).tolist()
     strata = list(zip(weights, parts.values(), strict=True))

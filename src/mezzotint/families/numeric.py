@@ -520,8 +520,8 @@ class PoissonBinomial:
     def __post_init__(self) -> None:
         check_range(self.lower, self.upper)
         check_count("trials", self.trials, most=MAX_LEVELS - 1)
-        remedy = "choose it in (0, 1/2]: 1/2 + theta is the largest coin bias"
-        check_rules(self, ("theta", 0 < self.theta <= 0.5, remedy))
+        remedy = "choose it in [1e-50, 1/2]: 1/2 + theta is the largest coin bias"
+        check_rules(self, ("theta", SCALES[0] <= self.theta <= 0.5, remedy))
 
     @property
     def _half(self) -> float:

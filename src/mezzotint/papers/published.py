@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 
-from mezzotint.core.arguments import check_count, check_finite, check_positive
+from mezzotint.core.arguments import check_count, check_finite, check_scale
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.types import MAX_LEVELS
 from mezzotint.families.numeric import check_grid, pbm_exact
@@ -153,7 +153,7 @@ def published_discrete_laplace_epsilon(*, scale: float, sensitivity: int = 1) ->
         >>> mz.papers.published_discrete_laplace_epsilon(scale=2.0)
         0.5
     """
-    return check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS) / check_positive(
+    return check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS) / check_scale(
         "scale", scale
     )
 
@@ -183,7 +183,7 @@ def published_discrete_gaussian_renyi(
         0.5
     """
     checked_sensitivity = check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS)
-    return _order(alpha) * checked_sensitivity**2 / (2 * check_positive("sigma", sigma) ** 2)
+    return _order(alpha) * checked_sensitivity**2 / (2 * check_scale("sigma", sigma) ** 2)
 
 
 def published_skellam_renyi(
@@ -213,7 +213,7 @@ def published_skellam_renyi(
     """
     shift, noise_variance = (
         check_count("sensitivity", sensitivity, least=1, most=MAX_LEVELS),
-        check_positive("variance", variance),
+        check_scale("variance", variance),
     )
     renyi_order = _order(alpha)
     skellam_excess = min(

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias, cast, final, get_args
 import numpy as np
 
 from mezzotint.core.arguments import check_choice
+from mezzotint.core.errors import ParameterError
 from mezzotint.core.records import confidence_percent
 
 Style: TypeAlias = Literal["line", "dashed", "bars"]
@@ -33,7 +34,7 @@ class Curve:
         style: "line", "dashed" or "bars".
 
     Raises:
-        ParameterError: another style.
+        ParameterError: another style, or not one height (and interval) for each position.
 
     Example:
         >>> curve = mz.report.Curve(name="error", x=(1.0, 2.0), y=(4.0, 0.8))
@@ -50,6 +51,11 @@ class Curve:
 
     def __post_init__(self) -> None:
         check_choice("style", self.style, get_args(Style))
+        for name in ("y", "low", "high"):
+            count = len(getattr(self, name))
+            is_left_out = name != "y" and count == 0 and not self.low and not self.high
+            if count != len(self.x) and not is_left_out:
+                raise ParameterError(name, count, f"need one for each of {len(self.x)} positions")
 
     @classmethod
     def of(
