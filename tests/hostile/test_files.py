@@ -20,6 +20,7 @@ import pytest
 import mezzotint as mz
 from hostile.damaged import NUMBERS, VERBS, case, table
 from mezzotint.cli import run
+from mezzotint.kernel.units import MAX_TEXT
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -200,7 +201,20 @@ def test_verify_reads_no_more_of_a_file_than_it_may_hold(
     monkeypatch.setattr(Path, "read_text", None)
     report = mz.privacy.verify(path)
     assert report.unreadable
-    assert "longer than 16777216 characters" in str(report)
+    assert "longer than 67108864 bytes" in str(report)
+
+
+def test_a_table_larger_than_a_claim_is_verified(tmp_path: Path) -> None:
+    """As 1,000 categories make: 20 MB."""
+    row = [2**20 + shift % 2 * 2 - 1 for shift in range(2**12)]
+    rows = [row if number % 2 else row[::-1] for number in range(600)]
+    mechanism = mz.Mechanism(knots=range(600), levels=range(2**12), weights=rows)
+    path = tmp_path / "large.json"
+    mechanism.save(path)
+    assert path.stat().st_size > MAX_TEXT
+    report = mz.privacy.verify(path)
+    assert report.valid
+    assert report.epsilon_upper == mechanism.epsilon
 
 
 @pytest.mark.parametrize(

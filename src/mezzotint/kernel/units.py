@@ -217,8 +217,12 @@ def _refuse(text: str) -> object:
 
 
 def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
-    """Parse strict JSON: no duplicate keys, no NaN; `real` converts numbers with a point."""
-    if len(text) > MAX_TEXT:
+    """Parse strict JSON: no duplicate keys, no NaN; `real` converts numbers with a point.
+
+    Claims and proofs hold no such numbers and have at most MAX_TEXT characters; tables, which do,
+    stand in proofs or are read from files whose size their reader bounds.
+    """
+    if real is _refuse and len(text) > MAX_TEXT:
         raise Unreadable(f"longer than {MAX_TEXT} characters")
     try:
         return json.loads(
@@ -228,8 +232,7 @@ def read_json(text: str, *, real: Callable[[str], object] = _refuse) -> object:
             parse_float=real,
         )
     except (ValueError, RecursionError) as error:
-        reason = shown(error)
-        raise Unreadable(f"not valid JSON ({reason}); truncated or edited") from None
+        raise Unreadable(f"not valid JSON ({shown(error)}); truncated or edited") from None
 
 
 @final

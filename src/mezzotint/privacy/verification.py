@@ -29,7 +29,6 @@ from mezzotint.kernel.real import ceil_scaled, log_fraction
 from mezzotint.kernel.table import read_table, worst_ratio
 from mezzotint.kernel.units import (
     BITS,
-    MAX_TEXT,
     TOTAL,
     WHOLE,
     Fields,
@@ -55,6 +54,9 @@ CLAIM_FILES = (
     "account, train or federate wrote"
 )
 """Which files can be checked."""
+
+_LARGEST = 1 << 26
+"""Largest size, in bytes, of a file that is checked: twice what 1,024 categories need."""
 
 _NAME = "mezzotint-mechanism"
 _FILE_KEYS = ["format", "version", "name", "knots", "levels", "weights", "sha256", "certificate"]
@@ -190,11 +192,10 @@ def _text(path: str | os.PathLike[str]) -> str:
     file = Path(path)
     if not file.is_file():
         raise Unreadable(f"no such file: {shown(os.fsdecode(path))}")
-    # A character takes four bytes at most, and one more than are allowed tells that it is too long.
     with file.open("rb") as stream:
-        content = stream.read(4 * MAX_TEXT + 1)
-    if len(content) > 4 * MAX_TEXT:
-        raise Unreadable(f"longer than {MAX_TEXT} characters")
+        content = stream.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        raise Unreadable(f"longer than {_LARGEST} bytes")
     return content.decode("utf-8")
 
 
@@ -566,7 +567,7 @@ def verify(
         A valid claim is one that `mezzotint.kernel.check` has accepted in this call.
 
     Edge cases: missing, truncated, foreign, other version, NaN, numbers beyond float64, duplicate
-        keys, more than 16 MiB: problems. A check that does not finish is one as well.
+        keys, more than 64 MiB, of a claim 16 MiB: problems. A check that does not finish is one as well.
     Source: T2 to T4 (docs/proofs/tables.md); docs/proofs/kernel.md.
 
     >>> from mezzotint import families
