@@ -385,13 +385,11 @@ def _added(
 
 def _integers_of_records(gains: Tensor, rows: Tensor, factors: Tensor, limit: float) -> Tensor:
     """(n, repeat, width) float32: the clipped gradients in units, cut to whole numbers."""
-    numbers = gains[:, :, None] * rows[:, None, :]
+    scaled = gains[:, :, None] * rows[:, None, :]
     is_counted = factors[:, None, None] > 0
     # A record with factor 0 may hold infinities, which times 0 are NaN.
-    numbers = torch.where(is_counted, numbers, 0.0)
-    numbers = numbers.nan_to_num(-limit)
-    numbers = numbers.clamp(-limit, limit)
-    return numbers.trunc()
+    counted = torch.where(is_counted, scaled, 0.0).nan_to_num(-limit)
+    return counted.clamp(-limit, limit).trunc()
 
 
 @gpu.compiled_on_devices
