@@ -242,8 +242,9 @@ def _beyond(variance: float, epsilon: Any) -> Any:
 
 
 def test_a_server_that_chooses_kinds_by_what_it_saw_reaches_more_than_delta() -> None:
-    """The threat model's number: sums of Gaussian noise first, then more of them where the loss is near the budget, and
-    else a table that shows everything with probability delta / 2 and nothing otherwise. Each plan alone is within.
+    """Why sums of a table are alone on a ledger: sums of Gaussian noise first, then more of them where
+    the loss is near the budget, and else a table that shows everything with probability delta / 2
+    and nothing otherwise. Each plan alone is within.
     """
     budget, delta = 1.0, 1e-6
 

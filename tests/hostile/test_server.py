@@ -19,11 +19,13 @@ from flwr.clientapp import ClientApp
 
 from federated.grids import LocalGrid, charge_sum
 from federated.rounds import EXCHANGES, apart, card, people, roster, secret
+from mezzotint import families
 from mezzotint.core.errors import BudgetError, FileFormatError, ParameterError
 from mezzotint.federated.budgets import Sums
 from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import (
     FixedPointEncoding,
+    TableEncoding,
     canonical,
     gaussian_encoding,
 )
@@ -620,6 +622,23 @@ def test_sums_of_different_kinds_add_up_at_their_shares_of_delta(tmp_path):
         charge_sum(ledger, NOISE_FREE, of_nine, 9, budget=1e6)
     dealt = (tmp_path / "sums.jsonl").read_bytes().removeprefix(before).splitlines()
     assert [json.loads(line)["stage"] for line in dealt] == ["deal", "deal"]
+
+
+@pytest.mark.parametrize("first_is_table", [True, False])
+def test_sums_of_a_table_are_alone_on_a_ledger_with_a_budget(
+    tmp_path: Path, first_is_table: bool
+) -> None:
+    """Whichever comes first: else a server could choose the second kind by what the first told."""
+    table = TableEncoding(mechanism=families.randomized_response(epsilon=0.1))
+    single_sum = Sums(size=SIZE, clients=9, delta=1e-6)
+    first, second = (table, NOISY) if first_is_table else (NOISY, table)
+    ledger = LifetimeLedger(tmp_path / "sums.jsonl", identity="me")
+    alone = charge_sum(ledger, first, single_sum, 1, budget=1e6)
+    with pytest.raises(BudgetError, match=r"epsilon unbounded .* list that noise alone"):
+        charge_sum(ledger, second, single_sum, 2, budget=1e6)
+    assert ledger.spent(1e-6) == alone < 1e6
+    assert charge_sum(ledger, second, single_sum, 3) == math.inf  # recorded, without a budget
+    assert ledger.spent(1e-6) == math.inf
 
 
 def test_a_ledger_of_an_older_rotation_is_refused_with_what_to_do_and_nothing_leaves(

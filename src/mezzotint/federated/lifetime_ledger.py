@@ -49,6 +49,11 @@ _REQUIRED_BEFORE: Mapping[str, str] = {
 }
 """Stage -> the stage whose answer must be on the ledger; a ledger without it has lost lines."""
 
+_MIXED = (
+    "; of sums of several kinds only those of Gaussian noise add up whatever their server saw "
+    "before it chose: list that noise alone in the policy's mechanisms"
+)
+
 Round = tuple[str, int]
 """Session and number. Not the plan: of one round, a server could make two plans."""
 
@@ -191,10 +196,10 @@ class LifetimeLedger:
     share the file.
 
     Sums of one kind (encoding, fewest summands, corrupted ones, size) are composed by the
-    encoding's own accountant; kinds are added up, each at its share of delta, as if their numbers
-    had been fixed beforehand (docs/federated-threat-model.md, "Not protected"). A charge assumes
-    the worst case, a sum of the plan's minimum in which corrupted clients add no noise, and is
-    never taken back.
+    encoding's own accountant; kinds of Gaussian noise are added up, each at its share of delta.
+    Where one of several kinds is of another noise, their total is inf: a server that chooses the
+    next kind by what it saw could reach more than delta. A charge assumes the worst case, a sum of
+    the plan's minimum in which corrupted clients add no noise, and is never taken back.
 
     Arguments:
         path: file, created if absent.
@@ -291,14 +296,17 @@ class LifetimeLedger:
                 total_epsilon = _total(counts, encodings, single_sum.delta)
             if not total_epsilon <= most_epsilon:  # nor one that is no number
                 cost = f"epsilon {above(total_epsilon)} in all its sums"
-                raise BudgetError(f"{cost} would exceed the budget of {exactly(most_epsilon)}")
+                reason = _MIXED if len(counts) > 1 and total_epsilon == math.inf else ""
+                raise BudgetError(
+                    f"{cost} would exceed the budget of {exactly(most_epsilon)}{reason}"
+                )
             if sum_kind.binding not in self._encodings:
                 line["encoding"] = encodings[sum_kind.binding].hex()
             append(line)
         return total_epsilon
 
     def spent(self, delta: float) -> float:
-        """Epsilon of all sums so far."""
+        """Epsilon of all sums so far; inf for several kinds that are not all of Gaussian noise."""
         self._log.refresh()
         return _total(self._counts, self._encodings, delta)
 
@@ -331,7 +339,9 @@ class LifetimeLedger:
 
 
 def _total(counts: Mapping[SumKind, int], encodings: Mapping[str, bytes], delta: float) -> float:
-    """Epsilon of sums of several kinds, which are added up, each at its share of delta."""
+    """Epsilon of sums of several kinds, which are added up, each at its share of delta; inf where
+    they are not all of Gaussian noise.
+    """
     delta_share = delta
     if len(counts) > 1:
         delta_share = math.nextafter(delta / len(counts), 0.0)
@@ -340,7 +350,8 @@ def _total(counts: Mapping[SumKind, int], encodings: Mapping[str, bytes], delta:
         description = encodings.get(sum_kind.binding, b"")
         encoding = _readable(description)
         cost = _cost(encoding, sum_kind, rounds=rounds, delta=delta_share)
-        costs.append(cost)
+        is_gaussian = encoding.noise_multiplier(1) > 0
+        costs.append(cost if is_gaussian or len(counts) == 1 else math.inf)
     if len(costs) > 1:
         return math.nextafter(math.fsum(costs), math.inf)
     return sum(costs)
