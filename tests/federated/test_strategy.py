@@ -22,7 +22,7 @@ from mezzotint.federated import round_strategy as rounds_module
 from mezzotint.federated.budgets import Sums, rounds_within
 from mezzotint.federated.client_mod import SecureUpdates
 from mezzotint.federated.encoding import FixedPointEncoding, TableEncoding, gaussian_encoding
-from mezzotint.federated.flower_records import RECORD, flatten
+from mezzotint.federated.flower_records import BUFFERS, RECORD, flatten, is_parameter
 from mezzotint.federated.policy import Policy
 from mezzotint.federated.round_strategy import halfway
 from mezzotint.federated.run_ledger import RunLedger
@@ -246,6 +246,12 @@ def test_a_model_whose_numbers_cannot_be_summed_is_refused_by_name(dtype: str) -
     with pytest.raises(ParameterError, match=f"layer.b.*{dtype} is not summed"):
         strategy.start(grid=_grid(), initial_arrays=arrays, num_rounds=1)
     assert strategy.ledger.charges == {}
+
+
+def test_running_statistics_of_any_type_stay_as_they_are() -> None:
+    for name in BUFFERS:
+        for dtype in ("complex64", "bfloat16", "float32", "int64"):
+            assert not is_parameter(f"layer.{name}", dtype)
 
 
 def test_a_client_without_the_mod_is_left_out():

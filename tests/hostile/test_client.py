@@ -290,6 +290,9 @@ def test_nobody_is_blamed_by_a_file_that_proves_nothing(tmp_path, capsys):
         path.write_text(bad)
         with pytest.raises(FileFormatError):
             Blame.load(path)
+    path.write_text(json.dumps({"format": "mezzotint-roster"}))
+    with pytest.raises(FileFormatError, match="another format"):
+        Blame.load(path)
 
 
 def test_an_honest_dealing_cannot_be_blamed(tmp_path):

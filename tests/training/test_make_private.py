@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import sys
 import warnings
 from typing import Any
 
@@ -99,6 +101,43 @@ def test_a_script_learns_and_stays_within_its_target(
     with pytest.raises(BudgetSpentError, match="40 planned"):
         run(module, optimizer, loader)
     assert accountant.claim() == claim
+
+
+class _Interrupt:
+    """Interrupts a function at the nth line that it comes to."""
+
+    def __init__(self, function: Any, line: int) -> None:
+        self._code = function.__code__
+        self._left = line
+
+    def __call__(self, frame: Any, event: str, _: object) -> Any:
+        if frame.f_code is self._code and event == "line":
+            self._left -= 1
+            if self._left == 0:
+                raise KeyboardInterrupt
+        return self
+
+
+def test_an_interrupt_forgets_no_step(blobs: Dataset) -> None:
+    """At whichever line of the counting it comes."""
+    module, optimizer, loader, accountant = training.make_private(
+        *parts(blobs), noise_multiplier=1.0, delta=1e-5
+    )
+    run(module, optimizer, loader)
+    counted = len(accountant)
+    tracer = sys.gettrace()
+    for line in itertools.count(1):
+        sys.settrace(_Interrupt(type(accountant).step, line))
+        try:
+            accountant.step(noise_multiplier=1.0, sample_rate=accountant.sampling.rate)
+            break
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        assert len(accountant) >= counted
+        counted = len(accountant)
+    assert line > 3
 
 
 def test_weights_stand_on_levels_and_biases_do_not(blobs: Dataset) -> None:

@@ -60,7 +60,8 @@ def is_parameter(name: str, dtype: str) -> bool:
     """Whether an array is part of the update: floating-point, and by its name not a running
     statistic; ParameterError for numbers that would be left out in silence.
     """
-    last_part = name.rpartition(".")[2]
+    if name.rpartition(".")[2] in BUFFERS:
+        return False
     try:
         kind = np.dtype(dtype).kind
     except TypeError:  # types of other libraries, such as bfloat16
@@ -71,7 +72,7 @@ def is_parameter(name: str, dtype: str) -> bool:
             "imaginary parts"
         )
         raise ParameterError("arrays", name, remedy)
-    return kind == "f" and last_part not in BUFFERS
+    return kind == "f"
 
 
 def parameters(arrays: ArrayRecord) -> int:

@@ -95,13 +95,13 @@ class Accountant(IAccountant):
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Counts one step."""
         check_positive("noise_multiplier", noise_multiplier)
-        steps_alike = 1
         if self._goes_on and self.history:
             earlier_noise, earlier_rate, earlier_steps = self.history[-1]
             if earlier_noise == noise_multiplier and earlier_rate == sample_rate:
-                self.history.pop()
-                steps_alike += earlier_steps
-        self.history.append((noise_multiplier, sample_rate, steps_alike))
+                # In one assignment: an interrupt between two would lose all these steps.
+                self.history[-1] = (earlier_noise, earlier_rate, earlier_steps + 1)
+                return
+        self.history.append((noise_multiplier, sample_rate, 1))
         self._goes_on = True
 
     def count_earlier(self, steps: int, optimizer: NoisyOptimizer) -> None:

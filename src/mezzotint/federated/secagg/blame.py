@@ -128,9 +128,11 @@ class Blame:
         """The blame in a file, not checked; FileFormatError for another file."""
         document = read_object(path)
         try:
-            kind = document["kind"]
-            if document["format"] != _FORMAT or kind not in ("self", "key"):
+            if document["format"] != _FORMAT:
                 raise ValueError("another format")
+            kind = document["kind"]
+            if kind not in ("self", "key"):
+                raise ValueError("another kind")
             byte_fields = {name: bytes.fromhex(document[name]) for name in _BYTE_FIELDS}
             shares: dict[int, bytes] = {}
             for holder, share in document["shares"].items():
