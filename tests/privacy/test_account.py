@@ -454,7 +454,7 @@ def test_a_delta_that_buys_a_smaller_epsilon_is_spent(fields: Any) -> None:
     ("field", "value"),
     [
         *[("trust", value) for value in (None, ["local"], {}, "sum")],
-        *[("distinct", value) for value in (True, 2.0, "2", 0, 6)],
+        *[("distinct", value) for value in (True, 2.5, "2", 0, 6)],
         *[("sampling", value) for value in (None, ["public"])],
         ("neighboring", [1]),
     ],
