@@ -168,7 +168,8 @@ class Signer:
     def _announced(self, partners: bytes, policy: Policy) -> tuple[RoundPlan, bytes, Encoding]:
         """The plan under which `sum` would be answered, its encoding's description, the encoding.
 
-        The policy may have changed since the invitation: all of it is compared again.
+        The policy may have changed since the invitation, and is compared again; what it asks of a
+        committee where it names the roster: others' was not kept.
         """
         plan, description = self.client.expect(partners)
         encoding = read_encoding(description)
