@@ -127,6 +127,18 @@ def test_labels_stand_for_inputs() -> None:
         Mechanism(knots=[0, 1], levels=[0, 1], weights=[[TOTAL // 2] * 2] * 2).numbers(["a"])
 
 
+@pytest.mark.parametrize("dtype", ["<U5", ">U5", "O", "StringDType"])
+def test_labels_may_be_text_of_every_type(dtype: str) -> None:
+    table = categorical(categories=["red", "green"], epsilon=1.0)
+    if dtype == "StringDType":
+        if not hasattr(np.dtypes, "StringDType"):
+            pytest.skip("NumPy has it as of 2.0")
+        labels = np.array(["green", "red"], np.dtypes.StringDType())
+    else:
+        labels = np.array(["green", "red"], dtype)
+    assert table.numbers(labels).tolist() == table.numbers(["green", "red"]).tolist()
+
+
 def test_categories_are_part_of_the_file_and_of_its_hash(tmp_path: Path) -> None:
     table = categorical(categories=["a", "b"], epsilon=1.0)
     table.save(tmp_path / "cat.json")

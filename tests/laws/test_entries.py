@@ -188,6 +188,21 @@ def _example(
     return count
 
 
+@checked
+def _pair(pair: tuple[int, float]) -> tuple[int, float]:
+    return pair
+
+
+@checked
+def _number_or_fraction(value: int | float | Fraction) -> float | Fraction:
+    return value
+
+
+@checked
+def _fraction_or_number(value: Fraction | float) -> float | Fraction:
+    return value
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -244,6 +259,20 @@ def test_elements_of_arrays_and_frames_are_checked_and_become_plain() -> None:
 def test_what_has_no_order_is_no_sequence(unordered: Any) -> None:
     with pytest.raises(ParameterError, match=r"^categories=.*make a list, in the order"):
         mz.families.categorical(categories=unordered, epsilon=1.0)
+    with pytest.raises(ParameterError, match=r"^pair=.*make a list, in the order"):
+        _pair({1, 2})  # type: ignore[arg-type]
+
+
+def test_a_pair_is_a_tuple_however_it_is_written() -> None:
+    for pair in ([1, 2], np.array([1, 2]), (1.0, 2), range(1, 3), iter([1, 2])):
+        assert _pair(pair) == (1, 2)  # type: ignore[arg-type]
+
+
+def test_fractions_stay_exact_beside_numbers_in_any_order() -> None:
+    third = Fraction(1, 3)
+    for function in (_number_or_fraction, _fraction_or_number):
+        assert (function(third), function(0.5), function(3)) == (third, 0.5, 3)
+        assert function(Decimal("0.1")) == Fraction(1, 10)  # type: ignore[arg-type]
 
 
 def test_a_limit_of_time_need_not_be_whole() -> None:

@@ -76,6 +76,13 @@ def test_epsilons_of_the_paper_and_which_inputs_are_worst(setting: tuple[int, st
     assert math.exp(law.epsilon) >= law.worst.ratio
 
 
+def test_fractions_stay_exact() -> None:
+    third = Fraction(1, 3)
+    law = mz.papers.rqm_exact(levels=4, extension=third, q=third)
+    assert law == mz.papers.rqm_exact(levels=4, extension="1/3", q="1/3")
+    assert (law.extension, law.q) == (third, third)
+
+
 def test_a_ratio_in_integers() -> None:
     law = mz.papers.rqm_exact(levels=16, extension=4, q="0.5")
     assert law.worst.ratio == Fraction(215040, 9773)

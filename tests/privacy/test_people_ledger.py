@@ -686,6 +686,41 @@ def test_a_conversion_leaves_a_ledger_that_took_its_name_as_it_is(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("step", ["people", "file"])
+def test_a_conversion_that_fails_leaves_its_name_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """A full disk is said to be one, and the people go with the ledger that is not there."""
+    old, new = Ledger(tmp_path / "old.jsonl"), tmp_path / "new.ledger"
+    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+
+    rename = Path.rename
+
+    def fails(draft: Path, target: Path) -> Path:
+        if target.name not in ("new.ledger", "new.ledger.people"):
+            return rename(draft, target)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        if step == "file":
+            patch.setattr(conversion, "publish", fails)
+        else:
+            patch.setattr(Path, "rename", fails)
+        with pytest.raises(OSError, match="No space left"):
+            privacy.convert_ledger(old, new, key=KEY)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.jsonl"]
+    assert privacy.convert_ledger(old, new, key=KEY).persons == 1
+
+
+@pytest.mark.parametrize("most", [-1, 0])
+def test_names_are_free_where_the_file_system_states_no_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(os, "pathconf", lambda *_: most)
+    charge(Ledger(tmp_path / "a.ledger"), "first", ["ann"])
+    assert Ledger(tmp_path / "a.ledger").persons == 1
+
+
 def test_a_name_without_space_for_those_beside_it_is_refused_first(tmp_path: Path) -> None:
     most = os.pathconf(tmp_path, "PC_NAME_MAX") - len(".people")
     names = {"n" * most: 0, "\u00fc" * (most // 2): 0, "n" * (most + 1): 1, "\u00fc" * most: most}

@@ -246,6 +246,9 @@ def _kinds_of(hints: Iterable[Any], names: Names) -> Kinds:
             kinds.append(_kind_of(hint, names))
     if _NUMBER in kinds:  # a float stays one where both are allowed
         kinds = [kind for kind in kinds if kind is not _INTEGER]
+    if _FRACTION in kinds:  # and a fraction, which would be a number as well, is exact
+        kinds.remove(_FRACTION)
+        kinds.insert(0, _FRACTION)
     if all(kind is _ANYTHING for kind in kinds):
         return ()
     return tuple(kinds)
@@ -288,7 +291,7 @@ def _sequence(origin: Any, hints: Sequence[Any], names: Names) -> _Kind:
     """Sequences with their elements, also those of arrays, series and ranges."""
     element_kinds = [_kinds_of([hint], names) for hint in hints if hint is not ...]
     is_fixed = origin is tuple and ... not in hints
-    unordered = _UNORDERED if origin is Sequence else ()
+    unordered = () if origin is Iterable else _UNORDERED
 
     def read(value: object) -> object:
         if not _is_sequence(value) or isinstance(value, unordered):
@@ -306,9 +309,11 @@ def _sequence(origin: Any, hints: Sequence[Any], names: Names) -> _Kind:
         plain_elements = list(map(_read, elements, kinds_of_each))
         if any(element is _REFUSED for element in plain_elements):
             return _REFUSED
-        if all(map(operator.is_, elements, plain_elements)):
+        is_tuple = isinstance(elements, tuple)
+        is_plain = all(map(operator.is_, elements, plain_elements))
+        if is_plain and (is_tuple or origin is not tuple):
             return elements
-        if isinstance(elements, tuple):
+        if is_tuple or origin is tuple:
             return tuple(plain_elements)
         return plain_elements
 

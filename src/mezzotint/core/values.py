@@ -198,7 +198,9 @@ def _entries(values: Any) -> list[Any]:
 def _numpy_column(values: Any) -> npt.NDArray[Any]:
     """An array of one dimension at least, its bytes in the order of this machine, as Arrow's."""
     column: npt.NDArray[Any] = np.atleast_1d(values)
-    return column.astype(column.dtype.newbyteorder("="), copy=False)
+    if column.dtype.isnative:
+        return column
+    return column.astype(column.dtype.newbyteorder("="))
 
 
 def _mixed(
@@ -455,7 +457,7 @@ def texts_of(words: Sequence[str], kind: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(kind, len(encoded), buffers)
 
 
-# Floats ------------------------------------------------------------------------------------------
+# Numbers ------------------------------------------------------------------------------------------
 
 
 def number_fault(kind: pa.DataType, name: str | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 import shutil
@@ -73,17 +74,28 @@ def _publish(draft: Path, target: Path) -> None:
     taken = ParameterError("path", str(target), "exists already; name a new file")
     people = people_folder(draft)
     has_people = people.exists()
-    if has_people:
-        try:
-            people.rename(people_folder(target))
-        except OSError:
+    is_published = False
+    try:
+        if has_people:
+            _rename_new(people, people_folder(target), taken)
+            sync_folder(target.parent)  # a power cut must not keep the file's name alone
+        is_published = publish(draft, target)
+    finally:
+        if not is_published and has_people and not people.exists():
+            # They would lock the ledger that has, or takes, the name.
+            people_folder(target).rename(people)
+    if not is_published:
+        raise taken
+
+
+def _rename_new(folder: Path, name: Path, taken: ParameterError) -> None:
+    """Renames a folder; raises `taken` where the name has another one."""
+    try:
+        folder.rename(name)
+    except OSError as error:
+        if error.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
             raise taken from None
-        sync_folder(target.parent)  # a power cut must not keep the file's name alone
-    if publish(draft, target):
-        return
-    if has_people:  # they would lock the ledger that took the name meanwhile
-        people_folder(target).rename(people)
-    raise taken
+        raise
 
 
 def _write(entries: Sequence[Entry], new: Ledger, *, key: bytes, progress: Progress | None) -> None:

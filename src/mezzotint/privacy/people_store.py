@@ -58,8 +58,9 @@ def people_folder(path: str | os.PathLike[str]) -> Path:
     """
     folder = Path(f"{resolved(path, parameter='path')}.people")
     if folder.parent.is_dir():
-        excess = len(os.fsencode(folder.name)) - os.pathconf(folder.parent, "PC_NAME_MAX")
-        if excess > 0:
+        most = os.pathconf(folder.parent, "PC_NAME_MAX")  # below 1 where nothing is said
+        excess = len(os.fsencode(folder.name)) - most
+        if excess > 0 and most > 0:
             remedy = f"files beside it would have too long a name; shorten its by {excess} bytes"
             raise ParameterError("path", os.fspath(path), remedy)
     return folder

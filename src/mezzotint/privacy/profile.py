@@ -558,12 +558,12 @@ class Profile:
         (pmf,) = summed.pmf
         (window_start,) = summed.start.tolist()
         (outside,) = summed.outside.tolist()
-        positive: list[int] = np.flatnonzero(pmf).tolist()
+        positive = np.flatnonzero(pmf)
         start = 0
         end = 1
-        if positive:
-            start = positive[0]
-            end = positive[-1] + 1
+        if positive.size:
+            start = int(positive[0])
+            end = int(positive[-1]) + 1
         smallest_loss = float(self.losses[0])
         smallest = round(smallest_loss / step)  # in steps, of one release
         first = smallest * count + window_start + start

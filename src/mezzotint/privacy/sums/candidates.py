@@ -298,7 +298,7 @@ def candidate_blankets(rows: IntArray) -> tuple[Blanket, ...]:
 
 @lru_cache(maxsize=32)
 def _candidates(shape: tuple[int, int], raw: bytes) -> tuple[Blanket, ...]:
-    """`candidates` of rows as bytes, which can be cached; each name once."""
+    """`candidate_blankets` of rows as bytes, which can be cached; each name once."""
     rows = np.frombuffer(raw, dtype=np.int64).reshape(shape)
     # Nothing beats knowing the noise, unless all rows are the same.
     additive = additive_blanket(rows)
