@@ -338,6 +338,15 @@ def test_totals_and_slopes_and_quantiles_are_planned() -> None:
         collect.plan("total", people=2000, half_width=1e-3, **asked, **bit)
     with pytest.raises(InfeasibleError, match=r"20 people reach a power of 0\.0"):
         collect.plan("difference", people=20, effect=0.01, power=0.9, **bit)
+    # Of an effect beside a half width the power is no goal; of both goals, both are named.
+    compared: dict[str, Any] = {"effect": 0.1, "half_width": 1e-9, "epsilon": 1.0, **bit}
+    width = "reach a half width of [0-9.e-]+"
+    with pytest.raises(InfeasibleError, match=rf"{width} at epsilon 1,.*, or a larger half_width$"):
+        collect.plan("difference", **compared)
+    with pytest.raises(
+        InfeasibleError, match=rf"{width} and a power of 1 at.*and a smaller power$"
+    ):
+        collect.plan("difference", power=0.5, **compared)
     slope = collect.plan(
         "slope",
         mechanism=lambda epsilon: families.k_randomized_response(

@@ -38,6 +38,12 @@ def test_a_record_without_a_label_is_no_clients(labels: Any) -> None:
         dirichlet_split(np.array(labels, dtype=object), 2, 1.0, 0)
 
 
+def test_the_missing_label_of_pandas_is_refused_by_name() -> None:
+    pandas = pytest.importorskip("pandas")
+    with pytest.raises(ParameterError, match=r"^labels=.*none missing"):
+        dirichlet_split(np.array([0, pandas.NA, 1], dtype=object), 2, 1.0, 0)
+
+
 def test_a_smaller_parameter_is_less_even():
     labels = np.random.default_rng(0).integers(0, 10, 5000)
     classes = [

@@ -10,9 +10,11 @@ import pytest
 from scipy import stats
 
 from mezzotint import design, families
+from mezzotint.core import loss as losses
 from mezzotint.core.errors import ParameterError
 from mezzotint.core.priors import LARGEST_INTEGER, MOST_INTEGERS
-from mezzotint.core.types import MAX_LEVELS
+from mezzotint.core.types import MAX_LEVELS, IntArray
+from mezzotint.families.noise import EXACT_SHIFTS, IntegerNoise
 from tolerances import MANY
 
 FAR_BINS = np.concatenate(
@@ -83,3 +85,33 @@ def test_deltas_of_far_inputs_are_those_of_the_farthest_pair() -> None:
 def test_a_prior_of_several_numbers_is_refused() -> None:
     with pytest.raises(ParameterError, match="one number"):
         design.optimal(1.0, prior=stats.multivariate_normal([0, 0]))
+
+
+def test_ties_of_many_distances_are_bounded_and_too_many_values_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each exact delta takes a while: 17 s for the 4,096 distances that tie in noise of two values."""
+    size = 1000
+    weights = np.zeros(size, dtype=np.int64)
+    weights[[0, -1]] = 2**31
+    ends = IntegerNoise(offsets=np.arange(size), weights=weights)
+    uneven = np.full(size, 2**20)
+    uneven[0] += 2**32 - size * 2**20
+    slope = IntegerNoise(offsets=np.arange(size), weights=uneven)
+    worst = max(slope.pair(shift).delta(0.1) for shift in range(1, 6))
+    assert worst == slope.delta(0.1, sensitivity=5)
+    exact, calls = losses.delta, []
+
+    def counted(table: IntArray, epsilon: float) -> float:
+        calls.append(epsilon)
+        return exact(table, epsilon)
+
+    monkeypatch.setattr("mezzotint.core.loss.delta", counted)
+    assert ends.delta(0.5, sensitivity=size) == 1.0
+    assert len(calls) == EXACT_SHIFTS
+    monkeypatch.setattr("mezzotint.families.noise.EXACT_SHIFTS", 0)
+    assert worst < slope.delta(0.1, sensitivity=5) <= worst + 2 * (size + 8) * 2**-52
+    wide = IntegerNoise(offsets=np.arange(2**17), weights=np.full(2**17, 2**15))
+    assert wide.delta(0.0) > 0
+    with pytest.raises(ParameterError, match="sensitivity=100000: takes too long for noise of"):
+        wide.delta(0.0, sensitivity=100_000)

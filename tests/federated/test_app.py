@@ -24,6 +24,7 @@ from federated.killed import in_process
 from federated.rounds import roster
 from federated.run_files import federate
 from mezzotint.cli import run
+from mezzotint.cli.federate import _going_on
 from mezzotint.cli.federate_run import FAMILIES, QuantizedTable, _named
 from mezzotint.core.errors import FileFormatError, InfeasibleError, ParameterError, StorageError
 from mezzotint.core.files import RepairWarning, locked
@@ -706,3 +707,17 @@ print(json.dumps([before, [name for name in ("numba", "torch", "scipy.special") 
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert json.loads(done.stdout) == [[], []]
+
+
+def test_an_interrupted_run_says_what_is_kept(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Between the folder and the first round there is nothing to go on with; nor was `--out` left out."""
+    for out, words in ((None, "nothing is kept without --out"), (tmp_path, "no round had begun")):
+        with pytest.raises(KeyboardInterrupt), _going_on(out):
+            raise KeyboardInterrupt
+        assert f"ended early; {words}" in capsys.readouterr().err
+    (tmp_path / "ledger.jsonl").touch()
+    with pytest.raises(KeyboardInterrupt), _going_on(tmp_path):
+        raise KeyboardInterrupt
+    assert "finished rounds are kept; continue with: mezzotint" in capsys.readouterr().err

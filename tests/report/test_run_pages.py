@@ -432,6 +432,14 @@ def test_a_page_about_a_mechanism_of_ones_own_gives_its_command(
     assert again == before
 
 
+def test_a_page_about_a_poisson_sample_names_no_number_of_records(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    words = "--mechanism threshold:3 --n 6 --vertices 0.3 --loss-rate 1/3 --ratio 2"
+    stored = _printed(capsys, tmp_path / "own.json", "own", *words.split(), "--sampling", "poisson")
+    assert "model, each lost with chance 1/3 or seen by threshold:3: " in page_of(stored).summary
+
+
 def test_powers_of_ten_are_rounded_up() -> None:
     assert power("-inf") == "0"
     assert power(-31.9218) == "10^-31.92"

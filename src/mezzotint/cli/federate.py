@@ -190,7 +190,9 @@ def _going_on(out: Path | None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        consequence = "nothing is kept without --out"
+        consequence = "no round had begun"
+        if out is None:
+            consequence = "nothing is kept without --out"
         has_begun = out is not None and (out / "ledger.jsonl").exists()
         if has_begun:
             command_line = f"mezzotint federate --out {out} --resume"

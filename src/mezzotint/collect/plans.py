@@ -436,7 +436,12 @@ class Goal:
         short = 0
         while not self.reached(epsilon, enough):
             if enough == limit:
-                wish = "a larger half_width" if self.half_width is not None else "a smaller power"
+                wishes: list[str] = []
+                if self.half_width is not None:
+                    wishes.append("a larger half_width")
+                if self.power is not None:
+                    wishes.append("a smaller power")
+                wish = " and ".join(wishes)
                 raise InfeasibleError(
                     f"plan: {self._best(epsilon, limit)}, and no more can be asked; use "
                     f"{self._better_table}, or {wish}"
@@ -447,12 +452,18 @@ class Goal:
         return short + 1 + bisect_left(between, True, key=lambda n: self.reached(epsilon, n))
 
     def _best(self, epsilon: float, people: int) -> str:
-        """What so many people reach at an epsilon, in words."""
-        option = self.asking.options(self.question, epsilon, people)[0]
-        best = f"a half width of {above(option.half_width)}"
-        if self.effect is not None:
+        """What so many people reach at an epsilon of what was asked for, in words."""
+        options = self.asking.options(self.question, epsilon, people)
+        option = options[0]
+        attained: list[str] = []
+        if self.half_width is not None:
+            half_width = above(option.half_width)
+            attained.append(f"a half width of {half_width}")
+        if self.power is not None:
+            assert self.effect is not None
             power = self.question.power(option.report_epsilon, option.people, self.effect)
-            best = f"a power of {below(power)}"
+            attained.append(f"a power of {below(power)}")
+        best = " and ".join(attained)
         return f"{people:,} people reach {best} at epsilon {above(epsilon)}"
 
     def epsilon(self, people: int) -> float:

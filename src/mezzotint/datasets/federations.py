@@ -106,10 +106,10 @@ def dirichlet_split(
 
 def _classes(labels: npt.NDArray[Any], *, is_masked: bool) -> npt.NDArray[Any]:
     """The different labels; ParameterError if one is missing: nobody would get its record."""
-    is_missing = is_masked or any(label is None or label != label for label in labels.tolist())
     try:
+        is_missing = is_masked or any(label is None or label != label for label in labels.tolist())
         classes = None if is_missing else np.unique(labels)
-    except TypeError:  # numbers and text
+    except TypeError:  # numbers and text, or the NA of pandas, which is neither equal nor unequal
         classes = None
     if classes is None:
         remedy = "need numbers or text, none missing; drop records without a label"

@@ -23,6 +23,12 @@ from mezzotint.core.types import MAX_LEVELS, TOTAL, FloatArray, IntArray, Seed
 MAX_INTEGER = 2**62
 """Offsets, shifts and reports stay below it, so that their sums fit 64 bits."""
 
+EXACT_SHIFTS = 256
+"""Distances of nearly the worst loss that are computed exactly."""
+
+MOST_COMPARED = MAX_LEVELS**2
+"""Distances times values of the noise: some seconds."""
+
 MAX_BOUND = 2**31
 """Bounds of a range of integers that becomes a table."""
 
@@ -148,30 +154,51 @@ class IntegerNoise:
 
     def _shifts(self, sensitivity: int) -> range:
         """From the size of the support on, no report is possible for both inputs."""
-        largest_shift = check_count("sensitivity", sensitivity, least=1, most=MAX_INTEGER)
-        return range(1, min(largest_shift, self.offsets.size) + 1)
+        largest_shift = check_count(
+            "sensitivity",
+            sensitivity,
+            least=1,
+            most=MAX_INTEGER,
+        )
+        shift_count = min(largest_shift, self.offsets.size)
+        return range(1, shift_count + 1)
 
     def delta(self, epsilon: float, *, sensitivity: int = 1) -> float:
         """Exact worst hockey-stick divergence between integers at most `sensitivity` apart; rounded
-        up.
+        up, and where more than `EXACT_SHIFTS` distances tie, above it by (s + 8) * 2**-52 at most.
         """
         shifts = self._shifts(sensitivity)
-        ratio = float(losses.exp_below(losses.check_epsilon(epsilon)))
         masses = self.weights.astype(np.float64)
-        screened = np.array([_hockey_stick(masses, shift, ratio) for shift in shifts])
-        nearly_worst = np.flatnonzero(
-            screened >= screened.max() - losses.screening_margin(masses.size)
-        )
-        return max(losses.delta(self._overlap(shifts[index]), epsilon) for index in nearly_worst)
+        if len(shifts) * masses.size > MOST_COMPARED:
+            remedy = f"takes too long for noise of {masses.size:,} values; ask for a smaller one"
+            raise ParameterError("sensitivity", sensitivity, remedy)
+        checked_epsilon = losses.check_epsilon(epsilon)
+        ratio = float(losses.exp_below(checked_epsilon))
+        excesses = [_hockey_stick(masses, shift, ratio) for shift in shifts]
+        margin = losses.screening_margin(masses.size)
+        largest_excess = max(excesses)
+        screened = np.array(excesses)
+        nearly_worst = np.flatnonzero(screened >= largest_excess - margin)
+        exact_deltas: list[float] = []
+        for index in nearly_worst[:EXACT_SHIFTS].tolist():
+            overlap = self._overlap(shifts[index])
+            exact_deltas.append(losses.delta(overlap, epsilon))
+        if nearly_worst.size > EXACT_SHIFTS:
+            screened_bound = Fraction(largest_excess + margin) / TOTAL
+            rounded_bound = losses.float_above(screened_bound)
+            exact_deltas.append(min(1.0, rounded_bound))
+        return max(exact_deltas)
 
     def _overlap(self, shift: int) -> IntArray:
         """(2, m) weights of the reports of an integer, and of the integer `shift` above it; those
         that one of them alone makes possible are one.
         """
-        above, below = self.weights[:-shift], self.weights[shift:]
+        above = self.weights[:-shift]
+        below = self.weights[shift:]
         rows = np.stack([below, above])
-        alone = TOTAL - rows.sum(axis=1)
-        return np.hstack([rows, np.diag(alone)])
+        shared = rows.sum(axis=1)
+        alone = np.diag(TOTAL - shared)
+        return np.hstack([rows, alone])
 
     def renyi(self, alpha: float, *, sensitivity: int = 1) -> float:
         """Worst Renyi divergence of order alpha between integers at most `sensitivity` apart;
@@ -259,10 +286,16 @@ def _hockey_stick(masses: FloatArray, shift: int, ratio: float) -> float:
     """The larger excess of noise over `ratio` times the same noise `shift` away, and of that over
     this, in floats.
     """
-    above, below = masses[:-shift], masses[shift:]
-    excess_below = np.maximum(below - ratio * above, 0.0).sum() + masses[:shift].sum()
-    excess_above = np.maximum(above - ratio * below, 0.0).sum() + masses[-shift:].sum()
-    return float(max(excess_below, excess_above))
+    above = masses[:-shift]
+    below = masses[shift:]
+    gain_below = np.maximum(below - ratio * above, 0.0)
+    gain_above = np.maximum(above - ratio * below, 0.0)
+    alone_below = masses[:shift].sum()
+    alone_above = masses[-shift:].sum()
+    excess_below = gain_below.sum() + alone_below
+    excess_above = gain_above.sum() + alone_above
+    largest_excess = max(excess_below, excess_above)
+    return float(largest_excess)
 
 
 def _symmetric(

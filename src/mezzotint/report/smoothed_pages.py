@@ -275,8 +275,11 @@ def _expected_page(facts: JsonObject) -> Page:
     seen_by = "published"
     if facts["verb"] == "own":
         seen_by = f"seen by {chosen_options['mechanism']}"
+    sample = f"{facts['sampled']:,} of them {seen_by}"
+    if chosen_options.get("sampling") == "poisson":  # of which no number is known beforehand
+        sample = f"each lost with chance {chosen_options['loss_rate']} or {seen_by}"
     summary = (
-        f"{records:,} records that follow the model, {facts['sampled']:,} of them {seen_by}: "
+        f"{records:,} records that follow the model, {sample}: "
         f"expected delta {delta_text} at epsilon {above(epsilon)} ({basis('model')}); the worst "
         f"database has {power(facts['log10_worst_case'])}."
     )
