@@ -287,18 +287,30 @@ def estimate_groups(
     each = each_confidence(check_confidence(confidence), number, simultaneous=simultaneous)
     same = same_people or any(group.counts.provenance.memoised for group in groups.values())
     compared = against is not None
-    estimated = {
-        name: GroupAnswers.of(group, request, confidence=each, compared=compared, totals=totals)
-        for name, group in groups.items()
-    }
-    answers = _combined(estimated, mechanism, against=against, sizes=sizes, same_people=same)
+    estimated: dict[str, GroupAnswers] = {}
+    for name, group in groups.items():
+        estimated[name] = GroupAnswers.of(
+            group,
+            request,
+            confidence=each,
+            compared=compared,
+            totals=totals,
+        )
+    answers = _combined(
+        estimated,
+        mechanism,
+        against=against,
+        sizes=sizes,
+        same_people=same,
+    )
+    is_combined = compared or sizes is not None
     return GroupEstimates(
         confidence=confidence,
         simultaneous=simultaneous,
         answers=tuple(answers),
         claim=claim_of(mechanism, seeded=seeded),
         seeded=seeded,
-        notes=_notes(groups, compared=compared or sizes is not None, same=same),
+        notes=_notes(groups, compared=is_combined, same=same),
     )
 
 

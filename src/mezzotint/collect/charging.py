@@ -223,7 +223,8 @@ def charged_source(settings: Settings, run: str) -> str | None:
     lines = [line for line in ledger.people if not line.withdrawn]
     for charge in (*charges, *lines):
         if charge.identity == run_identity(run):
-            return charge.description.partition(SOURCE)[2]
+            _, _, source_print = charge.description.partition(SOURCE)
+            return source_print
     return None
 
 
@@ -319,7 +320,11 @@ class RunCharge:
         before = charged_source(self.settings, self.run)
         if before and self.fingerprint and before != self.fingerprint:
             remedy = "hold other rows than when the run was charged; restore them, or begin another"
-            raise ParameterError("source", "the files", remedy)
+            raise ParameterError(
+                "source",
+                "the files",
+                remedy,
+            )
 
     def pay(self) -> Entry | PeopleLine | None:
         """Charges the run, BEFORE anything of it can be read; None where there is no ledger.

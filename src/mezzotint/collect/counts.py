@@ -575,17 +575,24 @@ def save_counts(
     """
     if not os.fspath(path).endswith(".json"):
         raise ParameterError("save_counts", os.fspath(path), "name a .json file")
-    document = {"format": COUNTS_FORMAT, "version": VERSION, **counts.as_dict()}
+    document = {
+        "format": COUNTS_FORMAT,
+        "version": VERSION,
+        **counts.as_dict(),
+    }
+    checksum = _checksum(document)
+    sealed = document | {"sha256": checksum}
     write_text(
         path,
-        json.dumps(document | {"sha256": _checksum(document)}) + "\n",
+        json.dumps(sealed) + "\n",
         overwrite=overwrite,
         parameter="save_counts",
     )
 
 
 def _checksum(document: JsonObject) -> str:
-    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+    text = json.dumps(document, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def load_counts(path: AnyPath) -> CodeCounts:

@@ -241,7 +241,8 @@ class FolderRun:
         settings = {"tables", "seeded", "memoised"}
         if "files" in manifest:  # which runs of before did not write
             settings.add("files")
-        self._refuse_change({name: wanted[name] for name in settings}, manifest)
+        wanted_settings = {name: wanted[name] for name in settings}
+        self._refuse_change(wanted_settings, manifest)
         return PrivatizeResult.of(
             self.encoder,
             Tally(),
@@ -438,7 +439,10 @@ class FolderRun:
         except (FileFormatError, ParameterError):
             if self._drew():
                 raise
-            if record is not None and charged_source(self.settings, record["run"]) is not None:
+            charged = None
+            if record is not None:
+                charged = charged_source(self.settings, record["run"])
+            if charged is not None:
                 raise
         handle.seek(0)
         handle.truncate()
@@ -461,9 +465,15 @@ class FolderRun:
         ):
             message = "is not the record of a run that this release can continue"
             raise FileFormatError(f"{record_path}: {message}")
-        kinds = {"block_rows": int, "run": str, "limit": list, "dialect": dict}
-        if not all(isinstance(record.get(key), kind) for key, kind in kinds.items()):
-            raise damaged
+        kinds = {
+            "block_rows": int,
+            "run": str,
+            "limit": list,
+            "dialect": dict,
+        }
+        for key, kind in kinds.items():
+            if not isinstance(record.get(key), kind):
+                raise damaged
         return record
 
     def _refuse_change(self, wanted: JsonObject, stored: JsonObject) -> None:
@@ -474,10 +484,18 @@ class FolderRun:
         changed = [OPTION_OF.get(name, name) for name in differing]
         remedy = f"{self.out} holds it; continue it as it was begun, or name another folder"
         if changed == ["source"]:
-            raise ParameterError("source", "the files", f"are not those of that run: {remedy}")
-        others = "".join(f", nor is {name}" for name in changed[1:])
-        problem = f"is not what the run began with{others}"
-        raise ParameterError(changed[0], "what was given", f"{problem}: {remedy}")
+            raise ParameterError(
+                "source",
+                "the files",
+                f"are not those of that run: {remedy}",
+            )
+        first, *others = changed
+        further = "".join(f", nor is {name}" for name in others)
+        raise ParameterError(
+            first,
+            "what was given",
+            f"is not what the run began with{further}: {remedy}",
+        )
 
     def _drew(self) -> bool:
         """Whether the folder holds a part."""
@@ -541,8 +559,10 @@ def _hashes(encoder: Encoder) -> JsonObject:
 def _settings(record: JsonObject) -> JsonObject:
     """What a resumed run must bring again, under the names of options."""
     settings = {name: value for name, value in record.items() if name not in TAKEN_OVER}
-    settings |= zip(LIMIT, settings.pop("limit"), strict=False)
-    return settings | settings.pop("dialect")
+    limit = settings.pop("limit")
+    dialect = settings.pop("dialect")
+    settings |= zip(LIMIT, limit, strict=False)
+    return settings | dialect
 
 
 def _version(record: JsonObject) -> tuple[Json, Json]:

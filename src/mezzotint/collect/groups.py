@@ -286,7 +286,8 @@ def stratified(
             "give the size of every group, and of no other",
         )
     sizes = np.array([float(shares[stratum_name]) for stratum_name in parts])
-    if not (sizes >= 0).all() or not 0 < sum(sizes.tolist()) < math.inf:
+    size_sum = sum(sizes.tolist())
+    if not (sizes >= 0).all() or not 0 < size_sum < math.inf:
         raise ParameterError(
             "sizes",
             sizes.tolist(),
@@ -386,4 +387,5 @@ def _squares_below(group: Group) -> FloatArray:
     # Between nodes the chord of x^2 lies above it by no more than this.
     sagitta = nodes.widest() ** 2 / 4
     even_shares = nodes.pmf.mean(axis=0)
-    return -dominating(nodes.pmf, sagitta - nodes.x**2, even_shares, width=0.0)
+    negated_square = sagitta - nodes.x**2
+    return -dominating(nodes.pmf, negated_square, even_shares, width=0.0)

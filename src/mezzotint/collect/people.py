@@ -98,7 +98,11 @@ def select_rows(
         for index in range(BUCKETS):
             numbered = np.fromfile(f"{folder}/{index}", dtype=NUMBERED)
             sizes.update(_select(numbered, at_most, bits).tolist())
-    return Selection(bits=bits, starts=starts, shift=total_variation(sizes, at_most))
+    return Selection(
+        bits=bits,
+        starts=starts,
+        shift=total_variation(sizes, at_most),
+    )
 
 
 def total_variation(sizes: Mapping[int, int], at_most: int) -> float:
@@ -176,7 +180,9 @@ def _spill(
 
 def _select(numbered: npt.NDArray[Any], at_most: int, bits: ByteArray) -> npt.NDArray[np.intp]:
     """Sets the bits of the rows of least priority of each group; the groups' sizes."""
-    ordered = numbered[np.lexsort((numbered["row"], numbered["priority"], numbered["group"]))]
+    keys = (numbered["row"], numbered["priority"], numbered["group"])
+    order = np.lexsort(keys)
+    ordered = numbered[order]
     _, starts, sizes = np.unique(ordered["group"], return_index=True, return_counts=True)
     ranks = np.arange(ordered.size) - np.repeat(starts, sizes)
     rows = ordered["row"][ranks < at_most].astype(np.int64)
@@ -329,8 +335,9 @@ def asked_rows(
         questions = _drawn(ids_of(batch, lot.people, parameter="lot"), lot)
         pending = np.append(pending, questions == lot.question)
         whole_bytes = pending.size // 8
-        packed.append(np.packbits(pending[: 8 * whole_bytes], bitorder="little"))
-        pending = pending[8 * whole_bytes :]
+        packed_rows = 8 * whole_bytes
+        packed.append(np.packbits(pending[:packed_rows], bitorder="little"))
+        pending = pending[packed_rows:]
     asked_bits = np.concatenate([*packed, np.packbits(pending, bitorder="little")])
     selection = within or Selection(bits=asked_bits, starts=starts, shift=None)
     return replace(selection, bits=asked_bits & selection.bits, asked=asked_bits)

@@ -508,11 +508,14 @@ class Question:
         counts = np.rint(chances @ codes).astype(np.int64)
         # Rounded counts may be more than everybody, whose weights are at least 1.
         correction = max(1.0, (1 + SUM_ERROR) * counts.sum() / codes.sum())
+        weights = 1 / chances
+        code_weights = codes.sum(axis=0)
+        code_squares = weights @ codes
         sample = Group(
             counts=CodeCounts(mechanism=mechanism, counts=counts),
-            weights=correction * codes.sum(axis=0),
-            squares=correction * ((1 / chances) @ codes),
-            heaviest=float(1 / chances.min()),
+            weights=correction * code_weights,
+            squares=correction * code_squares,
+            heaviest=float(weights.max()),
         )
         return total(sample, confidence=self.confidence)
 
@@ -528,8 +531,10 @@ class Question:
         if self.population is None:
             return MOST_PEOPLE
         relative = self._relative_weights
-        largest_share = float(np.mean(1 / relative) * relative.min())
-        return max(1, math.floor(self.population * largest_share))
+        average_chance = np.mean(1 / relative)
+        largest_share = float(average_chance * relative.min())
+        most = math.floor(self.population * largest_share)
+        return max(1, most)
 
     def _hitters(self, epsilon: float, people: float) -> Interval:
         """From 0 to twice the least share that is found with certainty: its half width is that

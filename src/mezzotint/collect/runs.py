@@ -164,7 +164,12 @@ def privatize_columns(
     _refuse_inside(source, out)
     refuse_ledger_as_output(out, settings)
     if is_folder(out):
-        run = FolderRun(encoder=encoder, source=rows_source, out=Path(out), settings=settings)
+        run = FolderRun(
+            encoder=encoder,
+            source=rows_source,
+            out=Path(out),
+            settings=settings,
+        )
         return run.execute()
     _check_one_file(rows_source, out, settings)
     return _one_file(encoder, rows_source, out, settings)
