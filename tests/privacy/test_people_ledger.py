@@ -712,6 +712,23 @@ def test_a_conversion_that_fails_leaves_its_name_free(
     assert privacy.convert_ledger(old, new, key=KEY).persons == 1
 
 
+def test_a_conversion_whose_name_is_not_durable_yet_keeps_its_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = Ledger(tmp_path / "old.jsonl"), tmp_path / "new.ledger"
+    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+    publish = conversion.publish
+
+    def unsynced(draft: Path, target: Path) -> bool:
+        publish(draft, target)
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(conversion, "publish", unsynced)
+    with pytest.raises(OSError, match="Input/output"):
+        privacy.convert_ledger(old, new, key=KEY)
+    assert Ledger(new).person_spent("ann", key=KEY).epsilon == 0.5
+
+
 @pytest.mark.parametrize("most", [-1, 0])
 def test_names_are_free_where_the_file_system_states_no_limit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int

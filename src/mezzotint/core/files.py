@@ -285,7 +285,7 @@ def replacing(
 
 
 def draft_name(target: Path) -> Path:
-    """A new, hidden name beside a target; as long as file systems allow, however long that one's is."""
+    """A new, hidden name beside a target, which file systems allow however long that one's is."""
     return target.with_name(f".{target.name[:_DRAFT_LETTERS]}.{os.urandom(6).hex()}.partial")
 
 

@@ -74,18 +74,21 @@ def _publish(draft: Path, target: Path) -> None:
     taken = ParameterError("path", str(target), "exists already; name a new file")
     people = people_folder(draft)
     has_people = people.exists()
-    is_published = False
     try:
         if has_people:
             _rename_new(people, people_folder(target), taken)
             sync_folder(target.parent)  # a power cut must not keep the file's name alone
-        is_published = publish(draft, target)
+        if not publish(draft, target):
+            raise taken
     finally:
-        if not is_published and has_people and not people.exists():
+        if has_people and not people.exists() and not _has_name(draft, target):
             # They would lock the ledger that has, or takes, the name.
             people_folder(target).rename(people)
-    if not is_published:
-        raise taken
+
+
+def _has_name(draft: Path, target: Path) -> bool:
+    """Whether the draft has its name, be it that this is not durable yet."""
+    return target.exists() and (not draft.exists() or target.samefile(draft))
 
 
 def _rename_new(folder: Path, name: Path, taken: ParameterError) -> None:

@@ -567,7 +567,8 @@ def verify(
         A valid claim is one that `mezzotint.kernel.check` has accepted in this call.
 
     Edge cases: missing, truncated, foreign, other version, NaN, numbers beyond float64, duplicate
-        keys, more than 64 MiB, of a claim 16 MiB: problems. A check that does not finish is one as well.
+        keys, more than 64 MiB, of a claim 16 MiB: problems. A check that does not finish is one as
+        well.
     Source: T2 to T4 (docs/proofs/tables.md); docs/proofs/kernel.md.
 
     >>> from mezzotint import families
