@@ -56,7 +56,7 @@ def test_whoever_a_list_names_clients_refuse_by_name(stage: str) -> None:
             changed[beginning + place] ^= 1 << bit
             client = Client.load(state, trust=LENIENT)
             with pytest.raises(ProtocolError):
-                server.receive(index, answer(client, stage, bytes(changed), ZEROS))
+                answer(client, stage, bytes(changed), ZEROS)
         server.receive(index, answer(clients[index], stage, message, ZEROS))
 
 
