@@ -81,11 +81,11 @@ def page_of(source: AnyPath, *, column: str | None = None, confidence: float = 0
         return reports_page(source, confidence=confidence)
     if "verb" in keys:
         return smoothed_page(source)
-    other_verbs = "mezzotint verify checks it"
+    describing_verbs = "mezzotint verify checks it"
     if document.get("kind") == RANKS:
-        other_verbs = "mezzotint show describes it, mezzotint verify checks it"
+        describing_verbs = "mezzotint show describes it, mezzotint verify checks it"
     if document.get("kind") == RANKS or document.get("format") == CLAIM_FORMAT:
-        raise FileFormatError(f"{source.name}: has no page; {other_verbs}")
+        raise FileFormatError(f"{source.name}: has no page; {describing_verbs}")
     if document.get("format") != FORMAT:
         raise FileFormatError(f"{source.name}: not a file with a page; see mezzotint report --help")
     return mechanism_page(Mechanism.load(source), file=source.name)

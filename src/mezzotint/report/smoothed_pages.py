@@ -243,6 +243,17 @@ def _utility_page(facts: JsonObject) -> Page:
 # A model of databases ----------------------------------------------------------------------------
 
 
+def _sampling_words(facts: JsonObject) -> str:
+    """How many of the records are seen, and by whom."""
+    chosen_options = _asked(facts)[0]
+    observation_words = "published"
+    if facts["verb"] == "own":
+        observation_words = f"seen by {chosen_options['mechanism']}"
+    if chosen_options.get("sampling") == "poisson":  # of which no number is known beforehand
+        return f"each lost with chance {chosen_options['loss_rate']} or {observation_words}"
+    return f"{facts['sampled']:,} of them {observation_words}"
+
+
 def _expected_page(facts: JsonObject) -> Page:
     chosen_options = {
         option_name: option_value
@@ -272,14 +283,9 @@ def _expected_page(facts: JsonObject) -> Page:
             f"{power(low_exponent, rounded=math.floor)} to {power(high_exponent)}; no guarantee"
         )
         delta_text = f"{power(facts['log10_delta'])} ({interval})"
-    seen_by = "published"
-    if facts["verb"] == "own":
-        seen_by = f"seen by {chosen_options['mechanism']}"
-    sample = f"{facts['sampled']:,} of them {seen_by}"
-    if chosen_options.get("sampling") == "poisson":  # of which no number is known beforehand
-        sample = f"each lost with chance {chosen_options['loss_rate']} or {seen_by}"
+    sampling_words = _sampling_words(facts)
     summary = (
-        f"{records:,} records that follow the model, {sample}: "
+        f"{records:,} records that follow the model, {sampling_words}: "
         f"expected delta {delta_text} at epsilon {above(epsilon)} ({basis('model')}); the worst "
         f"database has {power(facts['log10_worst_case'])}."
     )
