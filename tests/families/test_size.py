@@ -110,6 +110,7 @@ def test_ties_of_many_distances_are_bounded_and_too_many_values_refused(
     assert ends.delta(0.5, sensitivity=size) == 1.0
     assert len(calls) == EXACT_SHIFTS
     monkeypatch.setattr("mezzotint.families.noise.EXACT_SHIFTS", 0)
+    # The margin of a screened delta, a sum of `size` floats: (size + 8) units of 2^-52 at most, above and below.
     assert worst < slope.delta(0.1, sensitivity=5) <= worst + 2 * (size + 8) * 2**-52
     wide = IntegerNoise(offsets=np.arange(2**17), weights=np.full(2**17, 2**15))
     assert wide.delta(0.0) > 0
