@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ def check_seeds(seeds: Any, count: int) -> list[int]:
     return numbers
 
 
-def round_seeds(round_number: int, slots: Iterable[int]) -> Words:
+def round_seeds(round_number: int, slots: Sequence[int]) -> Words:
     """The seeds of some slots of a round: round times 2**32 plus slot. Reports of one round share a
     transform.
 
