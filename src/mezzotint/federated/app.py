@@ -226,7 +226,9 @@ def _ledger(
 
 
 def _dimension_key(path: Path) -> str:
-    """How a ledger calls the dimension: one that was begun by an earlier version goes on as it is."""
+    """How a ledger calls the dimension: one that was begun by an earlier version goes on as it
+    is.
+    """
     if path.is_file():
         with path.open(encoding="utf-8", errors="replace") as file:
             if '"coordinates"' in file.readline():
@@ -416,7 +418,9 @@ class _Run:
         return True
 
     def _take_metrics(self, done: int) -> str:
-        """Keep what clients measured after this round, and say it in a line; empty where they did not."""
+        """Keep what clients measured after this round, and say it in a line; empty where they
+        did not.
+        """
         strategy = self.strategy
         evaluator = self._evaluator
         if not isinstance(strategy, SecureStrategy) or evaluator is None or not strategy.measured:

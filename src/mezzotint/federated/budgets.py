@@ -133,7 +133,9 @@ def rounds_within(budget: float, spent: Callable[[int], float], rounds: int) -> 
 
 
 def with_evaluations(updates: Claim, measured: Claim) -> Claim:
-    """The joint claim for updates and for metrics of the same clients: epsilons and deltas add up."""
+    """The joint claim for updates and for metrics of the same clients: epsilons and deltas add
+    up.
+    """
     epsilon = math.nextafter(updates.epsilon + measured.epsilon, math.inf)
     method = f"{updates.method} and {measured.method}, added"
     honest = [

@@ -105,7 +105,9 @@ def train(message: Message, context: Context) -> Message:
 
 
 def evaluate(message: Message, context: Context) -> Message:
-    """A client's evaluate function: loss and accuracy on its training records; the mod masks them."""
+    """A client's evaluate function: loss and accuracy on its training records; the mod masks
+    them.
+    """
     _, _, model, features, labels, parameters = _task(message, context)
     loss, accuracy = model.evaluate(parameters, features, labels)
     metrics = MetricRecord({"loss": loss, "accuracy": accuracy, EXAMPLES: len(labels)})

@@ -300,7 +300,9 @@ class FixedPointEncoding(Encoding):
         """Nothing: the modulus grows with the clients."""
 
     def check_sum(self, total: Integers, *, count: int, size: int) -> None:
-        """Nothing: the server of the sum has checked its range, and there is no noise to hide in."""
+        """Nothing: the server of the sum has checked its range, and there is no noise to hide
+        in.
+        """
 
     def as_dict(self) -> JsonObject:
         return {"kind": "fixed", **asdict(self)}

@@ -158,7 +158,9 @@ def further_answers(record: ConfigRecord | None, count: int) -> list[ConfigRecor
 
 
 def one_line(text: object) -> str:
-    """A client's text, made fit for a log: no line breaks or control characters, and not too long."""
+    """A client's text, made fit for a log: no line breaks or control characters, and not too
+    long.
+    """
     words = " ".join(str(text).split())
     printable = filter(str.isprintable, words[:_LONGEST])
     return "".join(printable)

@@ -134,7 +134,9 @@ class Introductions:
         return Introduction(card=card, name=client_name, roster=roster)
 
     def _free_name(self, name: str, identity: str) -> str:
-        """A client's name for itself; ProtocolError for another's, or what could be its identity."""
+        """A client's name for itself; ProtocolError for another's, or what could be its
+        identity.
+        """
         if name != identity and _IDENTITY.fullmatch(name):
             raise SwappedKey(Key.CARD, "a name that could be another client's key")
         names = [client.name for client in self._clients.values()]

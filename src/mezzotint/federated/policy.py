@@ -1,4 +1,6 @@
-"""A client's own conditions, from a file: it refuses anything weaker, whatever the server asks for."""
+"""A client's own conditions, from a file: it refuses anything weaker, whatever the server asks
+for.
+"""
 
 from __future__ import annotations
 

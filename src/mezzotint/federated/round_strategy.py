@@ -1,4 +1,6 @@
-"""What every strategy does: draw clients, exchange messages, keep the ledger ahead, note incidents."""
+"""What every strategy does: draw clients, exchange messages, keep the ledger ahead, note
+incidents.
+"""
 
 from __future__ import annotations
 

@@ -611,7 +611,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
         return super().start(grid, initial_arrays, num_rounds, *arguments, **options)
 
     def _open_ahead(self, current: _Secure, count: int) -> None:
-        """Open up to so many rounds after this one, for clients to deal in with an exchange of it."""
+        """Open up to so many rounds after this one, for clients to deal in with an exchange of
+        it.
+        """
         fitting = max(1, _DEALT_BYTES // current.server.dealt_bytes)
         for _ in range(min(count, self._rounds_left, fitting)):
             if self._shortage(current.grid):
@@ -626,7 +628,9 @@ class SecureStrategy(RoundStrategy[_Secure]):
             self._dealt.append(later_round)
 
     def _charges(self) -> Mapping[str, int]:
-        """The rounds that each client is charged for, or may be: also those that are dealt ahead."""
+        """The rounds that each client is charged for, or may be: also those that are dealt
+        ahead.
+        """
         charges = Counter(self.ledger.charges)
         for later_round in self._dealt:
             charges.update(later_round.names.values())

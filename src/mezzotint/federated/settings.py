@@ -260,7 +260,9 @@ class RunSettings(Record):
         )
 
     def federation(self, folder: str | None = None) -> Federation:
-        """The clients' data and the public test data, from `data` or from the folder or file given."""
+        """The clients' data and the public test data, from `data` or from the folder or file
+        given.
+        """
         if folder is None:
             folder = self.data
         return load_federation(
@@ -307,7 +309,9 @@ class RunSettings(Record):
         return load_encoding(Path(self.mechanism), clip_norm=clip_norm)
 
     def measuring(self, most_examples: int) -> MetricsEncoding:
-        """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all equally."""
+        """Loss and accuracy of clients, weighed by up to this many examples; 0 weighs all
+        equally.
+        """
         ranges = {"loss": (0.0, self.largest_loss), "accuracy": (0.0, 1.0)}
         noise = self.evaluate_noise
         return MetricsEncoding.gaussian(

@@ -210,7 +210,9 @@ class WeightedEncoding(WrappedEncoding):
         return mean
 
     def ratio(self, total: Integers, *, count: int, size: int) -> tuple[Vector, float]:
-        """The weighted mean, and the mean weight by which it was divided; arguments as of `decode`."""
+        """The weighted mean, and the mean weight by which it was divided; arguments as of
+        `decode`.
+        """
         mean = self.inner.decode(total, count=count, size=size + 1)
         mean_weight = float(mean[-1]) / self.unit
         least_weight = 1 / self.most_examples

@@ -1,4 +1,6 @@
-"""The client's side of a round: it answers two messages, once each; members of the committee four."""
+"""The client's side of a round: it answers two messages, once each; members of the committee
+four.
+"""
 
 from __future__ import annotations
 
@@ -208,7 +210,9 @@ class Client:
         return dealing
 
     def _count_round(self, plan: RoundPlan) -> None:
-        """Note the last round of the session that is answered; ReplayedRound for one not after it."""
+        """Note the last round of the session that is answered; ReplayedRound for one not after
+        it.
+        """
         session = plan.session.hex()
         if plan.round <= self._last.get(session, 0):
             raise ReplayedRound("deal", f"round {plan.round} of this session was answered already")

@@ -107,7 +107,9 @@ def _read_ascending(reader: Reader, clients: Collection[int], width: int) -> dic
 
 
 def picked(coins: bytes, plan: RoundPlan, index: int) -> frozenset[int]:
-    """The mask partners that a client's coins pick among the others: all sets are equally likely."""
+    """The mask partners that a client's coins pick among the others: all sets are equally
+    likely.
+    """
     client = client_number(index)
     key = hashlib.sha256(b"mezzotint picks" + plan.base + client + coins).digest()
     other_count = plan.clients - 1

@@ -435,7 +435,9 @@ def _log_factorials(count: int) -> FloatArray:
 
 
 def _choose(total: int | IntArray, chosen: int | IntArray) -> FloatArray:
-    """log2 of the binomial coefficient; -inf where more are chosen than there are, or less than 0."""
+    """log2 of the binomial coefficient; -inf where more are chosen than there are, or less
+    than 0.
+    """
     total, chosen = np.broadcast_arrays(total, chosen)
     is_possible = (chosen >= 0) & (chosen <= total)
     total = np.where(is_possible, total, 0)

@@ -109,7 +109,9 @@ class Dealings(ClientValues[Deal]):
         return messages.read_portion(portion.tobytes())
 
     def sealed(self, member: int, head: bytes = b"") -> bytes:
-        """`head`; then each dealer's channel key and what it sealed for one member, as sent to it."""
+        """`head`; then each dealer's channel key and what it sealed for one member, as sent to
+        it.
+        """
         dealers = self.clients
         channels = self._public[dealers, messages.CHANNEL]
         sealed_shares = self._portions[dealers, member, _SEALED]
