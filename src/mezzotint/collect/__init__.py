@@ -2,7 +2,6 @@
 `privacy`.
 """
 
-# all names of a module stand in one import
 from typing import TYPE_CHECKING
 
 from mezzotint.core import on_demand

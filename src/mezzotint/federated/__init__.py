@@ -5,7 +5,6 @@ one.
 install '.[flower]' in the checkout.
 """
 
-# all names of a module stand in one import
 from typing import TYPE_CHECKING
 
 from mezzotint.core import on_demand

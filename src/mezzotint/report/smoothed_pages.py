@@ -243,9 +243,8 @@ def _utility_page(facts: JsonObject) -> Page:
 # A model of databases ----------------------------------------------------------------------------
 
 
-def _sampling_words(facts: JsonObject) -> str:
+def _sampling_words(facts: JsonObject, chosen_options: JsonObject) -> str:
     """How many of the records are seen, and by whom."""
-    chosen_options = _asked(facts)[0]
     observation_words = "published"
     if facts["verb"] == "own":
         observation_words = f"seen by {chosen_options['mechanism']}"
@@ -283,7 +282,7 @@ def _expected_page(facts: JsonObject) -> Page:
             f"{power(low_exponent, rounded=math.floor)} to {power(high_exponent)}; no guarantee"
         )
         delta_text = f"{power(facts['log10_delta'])} ({interval})"
-    sampling_words = _sampling_words(facts)
+    sampling_words = _sampling_words(facts, chosen_options)
     summary = (
         f"{records:,} records that follow the model, {sampling_words}: "
         f"expected delta {delta_text} at epsilon {above(epsilon)} ({basis('model')}); the worst "

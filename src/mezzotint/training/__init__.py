@@ -4,7 +4,6 @@
 extra: pip install '.[torch]' in the checkout.
 """
 
-# all names of a module stand in one import
 from typing import TYPE_CHECKING
 
 from mezzotint.core import on_demand

@@ -5,7 +5,6 @@ secrets with a committee drawn from the roster (Ma et al. 2023), and the committ
 survivors that a quorum of it has signed.
 """
 
-# all names of a module stand in one import
 from mezzotint.federated.secagg.blame import Blame as Blame
 from mezzotint.federated.secagg.client import Client as Client
 from mezzotint.federated.secagg.messages import STAGES as STAGES
