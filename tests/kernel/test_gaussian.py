@@ -56,6 +56,17 @@ def test_the_gaussian_curve_is_the_closed_form(shift: float, epsilon: float) -> 
     assert abs(value / WHOLE - exact) < FEW * (1 + float(c))
 
 
+def secretly_sampled(rate: Fraction, neighboring: str) -> kernel.ExactRelease:
+    """A model's release of Gaussian noise over a Poisson sample."""
+    return kernel.ExactRelease(
+        observer="model",
+        sampling="poisson",
+        rate=rate,
+        neighboring=neighboring,
+        noise_multiplier=Fraction(1),
+    )
+
+
 @pytest.mark.parametrize(
     ("shift", "rate"),
     [(0.5, Fraction(1, 10)), (2.0, Fraction(1, 2)), (0.25, Fraction(1))],
@@ -63,13 +74,7 @@ def test_the_gaussian_curve_is_the_closed_form(shift: float, epsilon: float) -> 
 )
 def test_replacing_in_secret_mixes_a_near_and_a_far_pair(shift: float, rate: Fraction) -> None:
     """As the formula has it, and never below the exact curve of the pair itself."""
-    release = kernel.ExactRelease(
-        observer="model",
-        sampling="poisson",
-        rate=rate,
-        neighboring="replace_one",
-        noise_multiplier=Fraction(1),
-    )
+    release = secretly_sampled(rate, "replace_one")
     with flint.ctx.workprec(256):
         near, far = gaussian_curve(flint.arb(shift)), gaussian_curve(flint.arb(2 * shift))
         exact = replaced_curve(flint.arb(shift), rate)
@@ -90,13 +95,7 @@ def test_replacing_in_secret_mixes_a_near_and_a_far_pair(shift: float, rate: Fra
 @pytest.mark.parametrize("rate", [Fraction(1, 10), Fraction(1, 2), Fraction(1)])
 def test_adding_and_removing_in_secret_are_rounded_up_to_the_last_unit(rate: Fraction) -> None:
     """h of p P + (1 - p) Q to Q at c, and of Q to it: p h(s) and t h(p c / t) from h of P to Q."""
-    release = kernel.ExactRelease(
-        observer="model",
-        sampling="poisson",
-        rate=rate,
-        neighboring="add_or_remove_one",
-        noise_multiplier=Fraction(1),
-    )
+    release = secretly_sampled(rate, "add_or_remove_one")
     with flint.ctx.workprec(256):
         curve = gaussian_curve(flint.arb(1))
         add, remove = sampled_curves(release, curve)

@@ -664,12 +664,18 @@ def test_a_conversion_that_died_leaves_no_ledger_that_forgot_something(tmp_path:
                 assert Ledger(new).person_spent("ann", key=KEY).epsilon == 1.25
 
 
+def before_conversion(folder: Path) -> tuple[Ledger, Path]:
+    """A ledger with a charge of one person, and the name that it is to be converted under."""
+    old = Ledger(folder / "old.jsonl")
+    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+    return old, folder / "new.ledger"
+
+
 def test_a_conversion_leaves_a_ledger_that_took_its_name_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its people would be "ahead" of that ledger, which nobody could open any more."""
-    old, new = Ledger(tmp_path / "old.jsonl"), tmp_path / "new.ledger"
-    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+    old, new = before_conversion(tmp_path)
     publish = conversion.publish
 
     def overtaken(draft: Path, target: Path) -> bool:
@@ -691,8 +697,7 @@ def test_a_conversion_that_fails_leaves_its_name_free(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     """A full disk is said to be one, and the people go with the ledger that is not there."""
-    old, new = Ledger(tmp_path / "old.jsonl"), tmp_path / "new.ledger"
-    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+    old, new = before_conversion(tmp_path)
 
     rename = Path.rename
 
@@ -715,8 +720,7 @@ def test_a_conversion_that_fails_leaves_its_name_free(
 def test_a_conversion_whose_name_is_not_durable_yet_keeps_its_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    old, new = Ledger(tmp_path / "old.jsonl"), tmp_path / "new.ledger"
-    old.charge(Charge(identity="May of ann", client="ann", epsilon=0.5, delta=0.0))
+    old, new = before_conversion(tmp_path)
     publish = conversion.publish
 
     def unsynced(draft: Path, target: Path) -> bool:
